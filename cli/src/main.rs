@@ -1,0 +1,2 @@
+//! Operates: the one binary `seriatim`.
+fn main() {}

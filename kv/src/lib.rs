@@ -1,0 +1,1 @@
+//! Uses: MVCC tables over real stores.

@@ -1,0 +1,1 @@
+//! Speaks: the pipeline, its event loop and the server around it.

@@ -1,0 +1,1 @@
+//! The protocol's bytes: frames, requests and replies. No sockets.
