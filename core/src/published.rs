@@ -178,6 +178,18 @@ impl Published {
         })
     }
 
+    /// True if the next snapshot would show something else than this one of the same run.
+    pub fn differs_from(&self, snapshot: &Snapshot) -> bool {
+        (self.read_pointer, self.csn) != (snapshot.read_pointer, snapshot.csn)
+            || self.in_progress.digest() != snapshot.in_progress.digest()
+            || self.invalid.version != snapshot.invalid.version
+    }
+
+    /// True if the process before stopped cleanly and none has started since.
+    pub fn stopped_cleanly(&self) -> bool {
+        self.stopped_at.is_some()
+    }
+
     /// How a transaction stands in what is durable. What the decided state says of an open one is newer.
     pub fn status(&self, tx: WritePointer) -> Status {
         if let Some(open) = self.open.get(tx) {

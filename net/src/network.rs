@@ -6,6 +6,8 @@
 use std::io;
 use std::time::Duration;
 
+use seriatim_wire::FrameBuffer;
+
 /// Names one connection for as long as the network lives; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionId(pub u64);
@@ -39,7 +41,7 @@ pub trait Network {
     fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<NetworkEvent>) -> io::Result<()>;
 
     /// Appends up to about `max` arrived bytes to `into`.
-    fn read(&mut self, id: ConnectionId, into: &mut Vec<u8>, max: usize) -> ReadOutcome;
+    fn read(&mut self, id: ConnectionId, into: &mut FrameBuffer, max: usize) -> ReadOutcome;
 
     /// Sends what the connection takes without waiting, and says how much. An error means that it is broken.
     fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize>;

@@ -13,6 +13,8 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use seriatim_wire::FrameBuffer;
+
 use crate::network::{ConnectionId, Network, NetworkEvent, ReadOutcome};
 
 const STOP: Token = Token(0);
@@ -21,8 +23,6 @@ const TCP: Token = Token(2);
 const UNIX: Token = Token(3);
 /// Tokens of connections start here.
 const FIRST: usize = 16;
-/// Bytes asked of a socket at once: zeroing the room for them costs about a microsecond.
-const READ_BYTES: usize = 32 << 10;
 /// How soon a failed accept (out of descriptors) is tried again.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -191,20 +191,25 @@ impl Network for Sockets {
         Ok(())
     }
 
-    fn read(&mut self, id: ConnectionId, into: &mut Vec<u8>, max: usize) -> ReadOutcome {
+    fn read(&mut self, id: ConnectionId, into: &mut FrameBuffer, max: usize) -> ReadOutcome {
         let Some(stream) = self.stream(id) else { return ReadOutcome::Closed };
-        let stop = into.len() + max;
+        let mut total = 0;
         loop {
-            let start = into.len();
-            into.resize(start + READ_BYTES, 0);
-            let outcome = stream.read(&mut into[start..]);
-            into.truncate(start + *outcome.as_ref().unwrap_or(&0));
-            match outcome {
+            let room = into.room();
+            let wanted = room.len();
+            match stream.read(room) {
                 Ok(0) => return ReadOutcome::Closed,
-                // A short read has emptied the socket: the next arrival makes an event.
-                Ok(read) if read < READ_BYTES => return ReadOutcome::Drained,
-                Ok(_) if into.len() >= stop => return ReadOutcome::More,
-                Ok(_) => {}
+                Ok(count) => {
+                    into.filled(count);
+                    total += count;
+                    // A short read has emptied the socket: the next arrival makes an event.
+                    if count < wanted {
+                        return ReadOutcome::Drained;
+                    }
+                    if total >= max {
+                        return ReadOutcome::More;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ReadOutcome::Drained,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return ReadOutcome::Closed,
