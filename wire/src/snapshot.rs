@@ -34,9 +34,10 @@ const CHUNK_NUMBER_MAX: u64 = u64::MAX >> 8;
 
 /// Appends a snapshot for a reader that has `base`, or nothing.
 ///
-/// A base of another boot, or one newer than `new`, counts as nothing.
+/// A base of another boot, one newer than `new`, and number 0 (which names no snapshot) count as nothing.
 pub fn encode_snapshot(out: &mut Vec<u8>, new: &Snapshot, base: Option<&Snapshot>) {
-    match base.filter(|base| base.id.boot == new.id.boot && base.id.number <= new.id.number) {
+    let fits = |base: &&Snapshot| base.id.boot == new.id.boot && (1..=new.id.number).contains(&base.id.number);
+    match base.filter(fits) {
         Some(base) if base.id == new.id => {
             out.push(UNCHANGED);
             put_varint(out, new.id.number);
@@ -58,7 +59,12 @@ pub fn encode_snapshot(out: &mut Vec<u8>, new: &Snapshot, base: Option<&Snapshot
 }
 
 fn put_content(out: &mut Vec<u8>, new: &Snapshot, base: &Snapshot, digest: bool) {
-    let invalid = !Arc::ptr_eq(&new.invalid, &base.invalid) && new.invalid != base.invalid;
+    // The version stands for the content, which is too long to compare; only from nothing it says too little.
+    let invalid = if base.id.number == 0 {
+        new.invalid.version != 0 || !new.invalid.is_empty()
+    } else {
+        new.invalid.version != base.invalid.version
+    };
     let intervals = invalid && new.invalid.intervals != base.invalid.intervals;
     let flags = [(digest, FLAG_DIGEST), (invalid, FLAG_INVALID), (intervals, FLAG_INTERVALS)];
     out.push(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
