@@ -84,7 +84,6 @@ pub enum Status {
 
 /// What a commit came to. Only `Committed` says that the writes count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CommitError {
     /// Somebody who committed after this transaction's snapshot wrote one of its keys. Roll back, abort, begin again.
     #[error(
@@ -154,7 +153,6 @@ impl CommitError {
 
 /// Why a begin, or a block of timestamps, was refused. Nothing was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum BeginError {
     /// A SHORT deadline of zero.
     #[error("a SHORT transaction needs a timeout of at least 1 ms")]
