@@ -17,9 +17,9 @@ use seriatim_core::{
     BeginError, BeginOptions, Begun, ChangeSet, CommitError, CommitNumber, Decision, End, Full, InvalidCause, Scratch,
     Sequencer, SequencerTime, Snapshot, Status, Ticket, WritePointer,
 };
-use seriatim_wal::{MemoryStorage, Storage};
+use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, Storage};
 
-use crate::clock::{Clock, SystemClock, Times};
+use crate::clock::{SystemClock, Times};
 use crate::failure::{Failure, StartError};
 use crate::plant::Honest;
 use crate::publication::Publication;
@@ -108,7 +108,7 @@ impl Embedded {
     /// # Errors
     /// See [`StartError`].
     pub fn open(directory: impl Into<PathBuf>, options: &Options) -> Result<Embedded, StartError> {
-        Embedded::over(MemoryStorage::new(), options).map(|(embedded, _)| embedded)
+        Embedded::over(DiskStorage::new(directory.into(), DiskOptions::default()), options).map(|(embedded, _)| embedded)
     }
 
     /// A sequencer that remembers nothing: for tests and development.
@@ -237,9 +237,8 @@ impl Embedded {
         match shared.core.abort(tx) {
             End::Unknown => {
                 let pushed = shared.leader()?.half.abort_invalid(tx);
-                match pushed {
-                    Some(ticket) => shared.wait_for(Some(ticket.map_err(EmbeddedError::Refused)?))?,
-                    None => {}
+                if let Some(ticket) = pushed {
+                    shared.wait_for(Some(ticket.map_err(EmbeddedError::Refused)?))?;
                 }
                 Ok(shared.status(tx))
             }

@@ -21,7 +21,7 @@ pub use connection::OUTPUT_BYTES_MAX;
 pub use embedded::{Embedded, EmbeddedError};
 pub use failure::{Failure, ReplayError, StartError};
 pub use network::{ConnectionId, Network, NetworkEvent, ReadOutcome};
-pub use pipeline::{Pipeline, ServerLimits};
+pub use pipeline::{Pipeline, ServerLimits, Started};
 pub use plant::{AbortOnDisconnect, EarlyVisible, Honest, LostUpdate, Plant};
 pub use publication::{WINDOW_IDLE_MS, WINDOW_MS};
 pub use recovery::{Options, RecoveryReport};

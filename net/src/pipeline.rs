@@ -62,6 +62,9 @@ impl Default for ServerLimits {
     }
 }
 
+/// A pipeline that has started, and what it found.
+pub type Started<N, C, S, P> = (Pipeline<N, C, S, P>, RecoveryReport);
+
 /// The pipeline; see the head of this file.
 pub struct Pipeline<N, C, S: Storage, P> {
     network: N,
@@ -91,7 +94,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         storage: S,
         options: &Options,
         limits: ServerLimits,
-    ) -> Result<(Pipeline<N, C, S, P>, RecoveryReport), StartError> {
+    ) -> Result<Started<N, C, S, P>, StartError> {
         let mut ready = recover(storage, options, &clock)?;
         let report = std::mem::take(&mut ready.report);
         let mut times = ready.times.take().expect("recovery started them");

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use seriatim_wal::{MemoryStorage, Storage};
+use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, Storage};
 
 use crate::clock::SystemClock;
 use crate::failure::{Failure, StartError};
@@ -12,6 +13,9 @@ use crate::pipeline::{Pipeline, ServerLimits};
 use crate::plant::{AbortOnDisconnect, EarlyVisible, Honest, LostUpdate, Plant};
 use crate::recovery::{Options, RecoveryReport};
 use crate::sockets::{Sockets, Stop};
+
+/// How long the sync of lossy storage takes: 2 ms, like a disk's.
+const LOSSY_SYNC: Duration = Duration::from_millis(2);
 
 /// Where a server keeps its log.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,9 +96,9 @@ impl Server {
             return Err(StartError::NotLoopback { address: options.listen });
         }
         match options.storage.clone() {
-            StorageKind::Disk(directory) => Server::over(MemoryStorage::new(), options),
+            StorageKind::Disk(directory) => Server::over(DiskStorage::new(directory, DiskOptions::default()), options),
             StorageKind::Memory => Server::over(MemoryStorage::new(), options),
-            StorageKind::Lossy(directory) => Server::over(MemoryStorage::new(), options),
+            StorageKind::Lossy(directory) => Server::over(DiskStorage::lossy(directory, LOSSY_SYNC), options),
         }
     }
 

@@ -11,7 +11,7 @@ use seriatim_core::{
     BeginError, BeginOptions, ChangeSet, CommitError, CommitNumber, Kind, Snapshot, Status, WritePointer,
 };
 use seriatim_net::{Embedded, EmbeddedError, Failure, Options, Server, ServerOptions, Stop, StorageKind};
-use seriatim_wire::{BeginRequest, ErrorCode, FrameBuffer, Hello, HelloReply, Op, Reply, State, reply, request};
+use seriatim_wire::{BeginRequest, ErrorCode, FrameBuffer, Hello, HelloReply, Op, Reply, State, request};
 
 /// A transaction that has begun.
 #[derive(Clone, Debug)]
@@ -357,9 +357,4 @@ impl System for OverTcp {
         );
         block.expect("no error frame")
     }
-}
-
-/// Silences a warning where a module uses only part of this one.
-pub fn _unused() -> (Op, fn(&mut Vec<u8>, u64, &[u8])) {
-    (Op::Ping, reply::ping)
 }
