@@ -5,8 +5,9 @@
 
 mod output;
 mod serve;
-//mod status;
-//mod tx;
+mod status;
+mod target;
+mod tx;
 
 use std::process::ExitCode;
 
@@ -24,16 +25,19 @@ struct Arguments {
 enum Command {
     /// Run a server
     Serve(serve::ServeArgs),
-    //Status(status::StatusArgs),
-    //Tx(tx::TxCommand),
+    /// Ask a server how it is
+    Status(status::StatusArgs),
+    /// Look at transactions, and end them
+    #[command(subcommand)]
+    Tx(tx::TxCommand),
 }
 
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", "warn")).init();
     let outcome = match Arguments::parse().command {
         Command::Serve(args) => serve::run(&args),
-        //        Command::Status(args) => status::run(&args),
-        //        Command::Tx(command) => tx::run(&command),
+        Command::Status(args) => status::run(&args),
+        Command::Tx(command) => tx::run(&command),
     };
     outcome.unwrap_or_else(|error| {
         output::print_error(error.as_ref());
