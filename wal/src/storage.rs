@@ -157,6 +157,10 @@ impl<S: Storage + ?Sized> Storage for Box<S> {
         (**self).open_writer(count, bytes)
     }
 
+    fn is_durable(&self) -> bool {
+        (**self).is_durable()
+    }
+
     fn write_path(&self) -> String {
         (**self).write_path()
     }
