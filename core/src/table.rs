@@ -270,7 +270,7 @@ impl Table {
         for distance in 0..self.words.len() {
             let bucket = (home + distance) & self.bucket_mask();
             for step in 0..WIDTH {
-                let at = bucket << WIDTH_BITS | (tx.0 as usize + step) & (WIDTH - 1);
+                let at = bucket << WIDTH_BITS | (tx.0 as usize ^ step) & (WIDTH - 1);
                 // Acquire, pair A: brings the fields.
                 let word = self.word(at).load(Ordering::Acquire);
                 if word & !STATE_MASK == tag(tx) && !matches!(word & STATE_MASK, FREE | ENTERING) {
@@ -336,7 +336,7 @@ impl Table {
             for distance in 0..self.words.len() {
                 let bucket = (home + distance) & self.bucket_mask();
                 for step in 0..WIDTH {
-                    let at = bucket << WIDTH_BITS | (tx.0 as usize + step) & (WIDTH - 1);
+                    let at = bucket << WIDTH_BITS | (tx.0 as usize ^ step) & (WIDTH - 1);
                     let word = self.word(at);
                     if word.load(Ordering::Relaxed) == FREE
                         // Acquire, pair A: after the publisher freed it.
@@ -474,5 +474,148 @@ fn status(word: u64) -> Status {
         OPEN => Status::Open,
         REFUSED => Status::Refused,
         _ => Status::Deciding,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const ENTERING: Entering = Entering {
+        kind: Kind::Short,
+        deferred: false,
+        detached: false,
+        snapshot: CommitNumber(3),
+        deadline: SequencerTime(9),
+        owner: 0,
+    };
+
+    fn held(table: &Table, tx: u64) -> Held<'_> {
+        match table.hold(WritePointer(tx)) {
+            Hold::Held(held) => held,
+            Hold::Ended(ticket) => panic!("{tx} was ended by {ticket:?}"),
+            Hold::Absent => panic!("{tx} is absent"),
+        }
+    }
+
+    #[test]
+    fn holds_as_many_as_may_be_open_whatever_their_spread() {
+        const OPEN_MAX: u32 = 1000;
+        let spreads: [fn(u64) -> u64; 6] = [
+            |n| 1 + n,
+            |n| 1 + n * 1_000_000,
+            |n| 5 + (n << 20),
+            |n| 8 + (n << 40),
+            |n| WritePointer::MAX.0 - n * 4096,
+            |n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1,
+        ];
+        for (index, spread) in spreads.iter().enumerate() {
+            let table = Table::new(OPEN_MAX, 0);
+            // Twice, so that the second lot enters what the first has left.
+            for lot in 0..2u64 {
+                let pointers = (0..u64::from(OPEN_MAX)).map(|n| WritePointer(spread(n + lot * u64::from(OPEN_MAX))));
+                let pointers: Vec<WritePointer> = pointers.collect();
+                let mut seats = table.seats(OPEN_MAX).unwrap();
+                pointers.iter().for_each(|tx| seats.enter(*tx, &Entering { owner: tx.0 ^ 1, ..ENTERING }));
+                drop(seats);
+                assert_eq!(table.seats(1).err(), Some(Full::OpenTransactions));
+                let mut seen = Vec::new();
+                table.for_each(|view| seen.push((view.tx, view.owner)));
+                seen.sort();
+                let mut expected: Vec<_> = pointers.iter().map(|tx| (*tx, tx.0 ^ 1)).collect();
+                expected.sort();
+                assert_eq!(seen, expected, "spread {index}");
+                for tx in &pointers {
+                    held(&table, tx.0).end(Ending::Aborting, Ticket(1));
+                    table.forget(*tx);
+                    assert_eq!(table.look(*tx), None);
+                }
+                assert_eq!(table.len(), 0);
+                assert!(table.passed.iter().all(|passed| passed.load(Ordering::Relaxed) == 0), "spread {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn behaves_like_a_map() {
+        for seed in 1..=30u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut random = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let table = Table::new(24, 0);
+            let mut model = BTreeMap::new();
+            let range = [64, 4_096, 1 << 50][(seed % 3) as usize];
+            for step in 0..3_000 {
+                let context = format!("seed {seed} step {step}");
+                let tx = WritePointer((1 + random(range)) * if seed % 2 == 0 { 1 } else { 512 });
+                match random(5) {
+                    0 | 1 if !model.contains_key(&tx) => match table.seats(1) {
+                        Ok(mut seats) => {
+                            seats.enter(tx, &ENTERING);
+                            model.insert(tx, Status::Open);
+                        }
+                        Err(full) => assert_eq!((full, model.len()), (Full::OpenTransactions, 24), "{context}"),
+                    },
+                    2 => {
+                        if let Some((tx, status)) = model.iter_mut().next() {
+                            held(&table, tx.0).refuse(Ticket(step));
+                            *status = Status::Refused;
+                        }
+                    }
+                    3 => {
+                        if let Some((tx, _)) = model.pop_last() {
+                            held(&table, tx.0).end(Ending::Invalidating, Ticket(step));
+                            assert!(
+                                matches!(table.hold(tx), Hold::Ended(Ticket(ticket)) if ticket == step),
+                                "{context}"
+                            );
+                            table.forget(tx);
+                        }
+                    }
+                    _ => assert_eq!(table.look(tx), model.get(&tx).copied(), "{context}"),
+                }
+                assert_eq!(table.len(), model.len() as u64, "{context}");
+                for (tx, status) in &model {
+                    assert_eq!(table.look(*tx), Some(*status), "{context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pointer_that_shares_its_low_bits_is_another_transaction() {
+        let table = Table::new(4, 0);
+        table.seats(1).unwrap().enter(WritePointer(77), &ENTERING);
+        for high in 1..4 {
+            assert_eq!(table.look(WritePointer(77 | high << 61)), None);
+        }
+        table.seats(1).unwrap().enter(WritePointer(99 | 1 << 61), &ENTERING);
+        assert_eq!(table.view(WritePointer(99 | 1 << 61)).unwrap().tx, WritePointer(99 | 1 << 61));
+        assert_eq!(table.look(WritePointer(0)), None);
+        assert_eq!(table.look(WritePointer(u64::MAX)), None);
+    }
+
+    #[test]
+    fn what_is_held_and_let_go_is_what_it_was() {
+        let table = Table::new(4, 0);
+        let mut seats = table.seats(2).unwrap();
+        let entering = Entering { kind: Kind::Long, deferred: true, detached: true, owner: 5, ..ENTERING };
+        seats.enter(WritePointer(10), &entering);
+        drop(seats);
+        assert_eq!(table.len(), 1, "a seat that was not used is given back");
+        let before = table.view(WritePointer(10));
+        let owner = held(&table, 10);
+        assert_eq!(table.look(WritePointer(10)), Some(Status::Deciding));
+        assert_eq!((owner.kind(), owner.snapshot(), owner.deadline()), (Kind::Long, CommitNumber(3), SequencerTime(9)));
+        drop(owner);
+        assert_eq!(table.view(WritePointer(10)), before);
+        held(&table, 10).refuse(Ticket(0));
+        assert_eq!(held(&table, 10).refusal(), Some(Ticket(0)));
+        assert_eq!(table.look(WritePointer(10)), Some(Status::Refused));
     }
 }

@@ -1,0 +1,121 @@
+//! Two threads on one hot set of ids, with a publisher beside them: of two overlapping transactions with a common id at
+//! most one commits, and no snapshot shows half of anything.
+#![cfg(not(loom))]
+
+mod house;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+
+use house::{NOW, Random, house, writes};
+use seriatim_core::*;
+
+const ROUNDS: u64 = 120_000;
+
+struct Committed {
+    csn: u64,
+    tx: WritePointer,
+    snapshot: u64,
+    ids: Vec<u64>,
+}
+
+fn work(sequencer: &Sequencer, seed: u64, ids: u64) -> Vec<Committed> {
+    let mut random = Random::new(seed);
+    let mut scratch = Scratch::new();
+    let mut committed = Vec::new();
+    let mut rounds = 0;
+    while rounds < ROUNDS {
+        let Ok(begun) = sequencer.begin(NOW, &BeginOptions::default(), 2, seed) else {
+            thread::yield_now();
+            continue;
+        };
+        assert!(begun.first > begun.snapshot.read_pointer, "seed {seed}");
+        for tx in [begun.first, WritePointer(begun.first.0 + 1)] {
+            rounds += 1;
+            let ids: Vec<u64> = (0..1 + random.below(6)).map(|_| random.below(ids)).collect();
+            let end_anyhow = || {
+                while let End::Denied(_) = sequencer.abort(tx) {
+                    thread::yield_now();
+                }
+            };
+            if random.one_in(20) {
+                end_anyhow();
+                continue;
+            }
+            match sequencer.commit(NOW, tx, &writes(&ids), &mut scratch) {
+                Decision::Committed { csn, .. } => {
+                    committed.push(Committed { csn: csn.0, tx, snapshot: begun.snapshot.csn.0, ids });
+                }
+                Decision::Refused { error: CommitError::Conflict { csn, .. }, .. } => {
+                    assert!(csn > begun.snapshot.csn, "seed {seed}");
+                    end_anyhow();
+                }
+                Decision::Refused { error: CommitError::TooOld { mark, .. }, .. } => {
+                    assert!(mark > begun.snapshot.csn, "seed {seed}");
+                    end_anyhow();
+                }
+                Decision::Denied(CommitError::Overloaded(Full::EventRing)) => end_anyhow(),
+                other => panic!("seed {seed}: {other:?}"),
+            }
+        }
+    }
+    committed
+}
+
+fn first_committer_wins(conflict_index_bytes: usize, ids: u64) {
+    let limits = Limits { open_max: 64, conflict_index_bytes, event_ring_slots: 128, winners: 16, ..Limits::default() };
+    let (sequencer, mut house) = house(limits, 1_000, 1 << 40);
+    let workers = [1, 2].map(|seed| {
+        let sequencer = sequencer.clone();
+        thread::spawn(move || work(&sequencer, seed, ids))
+    });
+    let mut shown: Vec<Arc<Snapshot>> = Vec::new();
+    let mut now_ms = 0;
+    while workers.iter().any(|worker| !worker.is_finished()) {
+        now_ms += 1;
+        house.tick(now_ms / 8);
+        if !house.publish().is_empty() {
+            shown.push(sequencer.snapshot());
+        }
+        thread::yield_now();
+    }
+    house.publish();
+    let mut committed: Vec<Committed> = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
+    committed.sort_by_key(|commit| commit.csn);
+    assert!(committed.iter().map(|commit| commit.csn).eq(1..=committed.len() as u64), "commit numbers have no hole");
+    assert!(committed.len() as u64 > ROUNDS / 20, "hardly anything committed: {}", committed.len());
+    let mut last: HashMap<u64, (u64, WritePointer)> = HashMap::new();
+    for commit in &committed {
+        for id in &commit.ids {
+            if let Some((csn, tx)) = last.insert(*id, (commit.csn, commit.tx))
+                && csn != commit.csn
+            {
+                assert!(csn <= commit.snapshot, "commits {csn} and {} overlap on id {id}", commit.csn);
+                assert!(tx < commit.tx, "pointer order is not commit order: {tx}, then {}", commit.tx);
+            }
+        }
+    }
+    // Snapshots are prefixes of the commits.
+    for snapshot in shown.iter().step_by(1 + shown.len() / 50) {
+        for commit in &committed {
+            assert_eq!(snapshot.is_visible(commit.tx), commit.csn <= snapshot.csn.0, "commit {}", commit.csn);
+        }
+    }
+    assert_eq!((sequencer.open_len(), sequencer.snapshot().in_progress.len()), (0, 0));
+}
+
+#[test]
+fn first_committer_wins_on_a_few_hot_ids() {
+    first_committer_wins(1 << 12, 40);
+}
+
+#[test]
+fn first_committer_wins_in_an_index_that_forgets() {
+    first_committer_wins(256, 200);
+}
+
+#[test]
+fn first_committer_wins_in_one_bucket() {
+    first_committer_wins(64, 12);
+}
