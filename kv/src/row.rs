@@ -53,6 +53,14 @@ impl Table {
         &self.name
     }
 
+    /// What the conflict check sees of a key.
+    ///
+    /// # Errors
+    /// If the key is longer than [`KEY_BYTES_MAX`].
+    pub fn change_id(&self, key: &[u8]) -> Result<ChangeId, Error> {
+        Ok(change_id(&self.row(key)?))
+    }
+
     /// The row of a key.
     pub(crate) fn row(&self, key: &[u8]) -> Result<Vec<u8>, Error> {
         self.key_ending(key, END)

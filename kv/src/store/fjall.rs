@@ -182,6 +182,8 @@ struct Rounds {
     started: u64,
     ended: u64,
     running: bool,
+    /// Callers that wait for a round to end.
+    waiting: usize,
     /// After a failed sync nobody knows what is durable, so every later caller hears of it.
     failed: bool,
 }
@@ -200,7 +202,9 @@ impl SharedSync {
         let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = rounds.started + 1;
         while rounds.running && rounds.ended < mine {
+            rounds.waiting += 1;
             rounds = self.ended.wait(rounds).unwrap_or_else(PoisonError::into_inner);
+            rounds.waiting -= 1;
         }
         if rounds.failed {
             return Err(SyncError::FailedBefore);
@@ -220,5 +224,83 @@ impl SharedSync {
         drop(rounds);
         self.ended.notify_all();
         result.map_err(SyncError::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn one_sync_serves_all_who_asked_before_it_started() {
+        const CALLERS: usize = 8;
+        let shared = SharedSync::default();
+        let syncs = AtomicU64::new(0);
+        let count = || {
+            syncs.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let (entered, first_runs) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let shared = &shared;
+            let first = scope.spawn(move || {
+                let stand_still = || {
+                    entered.send(()).unwrap();
+                    released.recv().unwrap();
+                    Ok(())
+                };
+                shared.run(stand_still)
+            });
+            first_runs.recv().unwrap();
+            // The sync that runs may have started before their writes, so it serves none of them.
+            let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(|| shared.run(count))).collect();
+            while shared.rounds.lock().unwrap().waiting < CALLERS {
+                thread::yield_now();
+            }
+            assert_eq!(syncs.load(Ordering::SeqCst), 0);
+            release.send(()).unwrap();
+            first.join().unwrap().unwrap();
+            callers.into_iter().for_each(|caller| caller.join().unwrap().unwrap());
+        });
+        assert_eq!(syncs.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn after_a_failed_sync_everyone_hears_of_it() {
+        let shared = SharedSync::default();
+        assert!(matches!(shared.run(|| Err(fjall::Error::Poisoned)), Err(SyncError::Failed(_))));
+        assert!(matches!(shared.run(|| Ok(())), Err(SyncError::FailedBefore)));
+    }
+
+    #[test]
+    fn a_store_keeps_its_versions_over_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        for round in 1..=3_u64 {
+            let store = FjallStore::open(&directory, Durability::Sync).unwrap();
+            store.put(b"row", WritePointer(round), Some(&[round as u8])).unwrap();
+            store.put(b"gone", WritePointer(round), None).unwrap();
+            store.remove(b"gone", WritePointer(round)).unwrap();
+            store.flush().unwrap();
+            let found = store.versions(b"row", WritePointer::MAX, 10).unwrap();
+            let pointers: Vec<u64> = found.newest.iter().map(|version| version.pointer.0).collect();
+            assert_eq!(pointers, (1..=round).rev().collect::<Vec<_>>());
+            assert_eq!(store.versions(b"gone", WritePointer::MAX, 10).unwrap(), Versions::default());
+        }
+    }
+
+    #[test]
+    fn foreign_bytes_are_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FjallStore::open(&directory, Durability::Process).unwrap();
+        store.rows.insert(key(b"row", WritePointer(1)), [7]).unwrap();
+        store.rows.insert(b"short", [VALUE]).unwrap();
+        assert!(matches!(store.versions(b"row", WritePointer::MAX, 1), Err(StoreError::Corrupt { .. })));
+        let all = store.scan(b"s", b"t", WritePointer::MAX, PageLimits::default());
+        assert!(matches!(all, Err(StoreError::Corrupt { .. })));
     }
 }
