@@ -1,2 +1,5 @@
 //! Operates: the one binary `seriatim`.
+
+mod check;
+
 fn main() {}

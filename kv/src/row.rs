@@ -53,6 +53,13 @@ impl Table {
         &self.name
     }
 
+    /// The key whose row these bytes are, as a [`Store`](crate::Store) sees them; `None` if they are no row of this
+    /// table.
+    pub fn key_of(&self, row: &[u8]) -> Option<Vec<u8>> {
+        let (key, rest) = unescape(row.strip_prefix(&*self.prefix)?)?;
+        rest.is_empty().then_some(key)
+    }
+
     /// What the conflict check sees of a key.
     ///
     /// # Errors
@@ -166,6 +173,8 @@ mod tests {
         }
         for (key, row) in keys.iter().zip(&rows) {
             assert_eq!(split(row).unwrap(), ("a\0b".to_string(), key.clone()));
+            assert_eq!(table.key_of(row).as_ref(), Some(key));
+            assert_eq!(Table::new("a").key_of(row), None);
         }
     }
 
