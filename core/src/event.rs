@@ -284,9 +284,14 @@ impl Begin {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdBytes<'a>(&'a [[u8; 8]]);
 
-impl IdBytes<'_> {
+impl<'a> IdBytes<'a> {
+    /// Ids that stand in somebody's bytes, 8 little-endian bytes each.
+    pub fn new(ids: &'a [[u8; 8]]) -> IdBytes<'a> {
+        IdBytes(ids)
+    }
+
     /// The ids in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = ChangeId> + '_ {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ChangeId> + Clone + 'a {
         self.0.iter().map(|bytes| ChangeId(u64::from_le_bytes(*bytes)))
     }
 }

@@ -1,6 +1,6 @@
 //! What can be asked of a transaction and what it can answer: kinds, options, outcomes, refusals.
 
-use crate::pointer::{CommitNumber, WritePointer};
+use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 
 /// Default deadline of a SHORT transaction: 30 s.
 pub const SHORT_TIMEOUT_MS_DEFAULT: u64 = 30_000;
@@ -84,7 +84,6 @@ pub enum Status {
 
 /// What a commit came to. Only `Committed` says that the writes count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CommitError {
     /// Somebody who committed after this transaction's snapshot wrote one of its keys. Roll back, abort, begin again.
     #[error(
@@ -154,7 +153,6 @@ impl CommitError {
 
 /// Why a begin, or a block of timestamps, was refused. Nothing was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum BeginError {
     /// A SHORT deadline of zero.
     #[error("a SHORT transaction needs a timeout of at least 1 ms")]
@@ -204,4 +202,25 @@ impl Full {
         use Full::*;
         [Window, OpenTransactions, EventRing, Invalid].into_iter().find(|f| *f as u8 == code)
     }
+}
+
+/// A transaction that has not ended, as the published state keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenTransaction {
+    /// The transaction.
+    pub tx: WritePointer,
+    /// SHORT or LONG.
+    pub kind: Kind,
+    /// No write reaches a store before the commit is decided.
+    pub deferred: bool,
+    /// Stays open when its client disconnects.
+    pub detached: bool,
+    /// A commit was refused: it may only abort or become invalid.
+    pub refused: bool,
+    /// When it expires; [`SequencerTime::NEVER`] for a LONG without a deadline.
+    pub deadline: SequencerTime,
+    /// Commit number of the snapshot it began on.
+    pub snapshot: CommitNumber,
+    /// Greatest version settled for that snapshot.
+    pub settled: WritePointer,
 }
