@@ -1,1 +1,52 @@
 //! Asks: the Rust client.
+//!
+//! ```text
+//!  Tx ──▶ Client ──▶ Link ──▶ Session ──▶ bytes          many callers, one connection, frames shared
+//!         Pipeline ─────────▶ Session ──▶ bytes          one caller, many requests under way
+//!         your own loop ────▶ Session ──▶ bytes          no socket at all
+//! ```
+//!
+//! ```no_run
+//! use seriatim_client::{Client, ClientOptions};
+//! use seriatim_core::{BeginOptions, ChangeSet};
+//!
+//! # fn main() -> Result<(), seriatim_client::Error> {
+//! let client = Client::connect("127.0.0.1:7600", ClientOptions::default())?;
+//! let tx = client.begin(BeginOptions::default())?;
+//! // Read the newest version of each key for which `tx.is_visible(version)`; write under `tx.write_pointer()`.
+//! let version = tx.write_pointer();
+//! match tx.commit(&ChangeSet::of_writes([b"accounts/7".as_slice()])) {
+//!     Ok(csn) => println!("{version} committed as number {csn}"),
+//!     Err(error) if error.is_retryable() => { /* roll back the writes, then */ tx.abort()?; }
+//!     Err(error) => return Err(error),
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! **Trade-offs.** Whoever waits for an answer moves the bytes, for itself and for the others: a lone caller pays for
+//! two system calls and no thread switch, and callers that come while one writes share the next frame. In return a
+//! caller may have to read for others while its own answer is there already in the same read. Ends of dropped
+//! transactions leave through a thread of their own, the only one a client has.
+//!
+//! **Not goals**: no retries of whole transactions (only the caller can run them again), no pool of connections.
+#![forbid(unsafe_code)]
+
+mod address;
+mod backoff;
+mod client;
+mod endings;
+mod error;
+mod link;
+mod options;
+mod pipeline;
+mod session;
+mod tx;
+mod waiters;
+
+pub use address::Address;
+pub use client::{Client, Page, ReadSnapshot};
+pub use error::{Cause, Error, Outcome, ServerError};
+pub use options::ClientOptions;
+pub use pipeline::Pipeline;
+pub use session::{Answer, Begun, ProtocolError, Session, Ticket};
+pub use tx::Tx;

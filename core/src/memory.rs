@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// Bytes of a cache line.
+#[cfg(not(loom))]
 const LINE_BYTES: usize = 64;
 
 /// Types for which all bits zero is a value, and which need no drop.

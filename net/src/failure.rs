@@ -50,6 +50,18 @@ pub enum StartError {
     /// The log failed at its first group.
     #[error("the log failed at its first group")]
     Log(#[from] Failure),
+    /// The address can be reached from other machines, and nothing is encrypted and everybody trusted.
+    #[error("{address} is not a loopback address: listen on 127.0.0.1, or say --trust-network if all who reach it may")]
+    NotLoopback {
+        /// The address.
+        address: std::net::SocketAddr,
+    },
+    /// No thread could be started.
+    #[error("start a thread")]
+    Thread {
+        /// Why not.
+        source: io::Error,
+    },
     /// The network.
     #[error("listen on {address}")]
     Listen {
@@ -81,6 +93,9 @@ pub enum Failure {
     /// The published state did not take an event that this very process decided: a fault of ours.
     #[error("the published state refused a durable event: {0}")]
     Replay(#[from] ReplayError),
+    /// A thread panicked while it carried the log.
+    #[error("a thread panicked while it carried the log")]
+    Panicked,
     /// The system's event loop failed.
     #[error("wait for events: {0}")]
     Poll(String),

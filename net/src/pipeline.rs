@@ -15,6 +15,7 @@
 //! - Begins enter the event ring before their replies leave; they are not waited for.
 //! - A reply that claims an end leaves after the group that holds the end is durable and published.
 
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -30,6 +31,7 @@ use crate::network::{ConnectionId, Network, NetworkEvent, ReadOutcome};
 use crate::plant::Plant;
 use crate::publication::Publication;
 use crate::recovery::{Options, RecoveryReport, recover};
+use crate::sockets::Sockets;
 
 /// The longest a turn waits for something to happen: housekeeping is due then.
 const TURN_MAX: Duration = Duration::from_millis(50);
@@ -60,6 +62,9 @@ impl Default for ServerLimits {
     }
 }
 
+/// A pipeline that has started, and what it found.
+pub type Started<N, C, S, P> = (Pipeline<N, C, S, P>, RecoveryReport);
+
 /// The pipeline; see the head of this file.
 pub struct Pipeline<N, C, S: Storage, P> {
     network: N,
@@ -89,7 +94,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         storage: S,
         options: &Options,
         limits: ServerLimits,
-    ) -> Result<(Pipeline<N, C, S, P>, RecoveryReport), StartError> {
+    ) -> Result<Started<N, C, S, P>, StartError> {
         let mut ready = recover(storage, options, &clock)?;
         let report = std::mem::take(&mut ready.report);
         let mut times = ready.times.take().expect("recovery started them");
@@ -118,9 +123,9 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         &mut self.network
     }
 
-    /// The durable half.
-    pub(crate) fn publication(&self) -> &Publication<S, P> {
-        &self.desk.publication
+    /// Which way the log is written.
+    pub fn write_path(&self) -> String {
+        self.desk.publication.log().write_path()
     }
 
     /// One turn: every request that has arrived goes as far as it can.
@@ -406,6 +411,19 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             } else if was_full && connection.may_read() && !self.ready.contains(&id) {
                 self.ready.push(id);
             }
+        }
+    }
+}
+
+impl<C: Clock, S: Storage, P: Plant> Pipeline<Sockets, C, S, P> {
+    /// Has the sockets' event loop watch the log's completions.
+    ///
+    /// # Errors
+    /// If the system does not allow it.
+    pub(crate) fn watch_log(&mut self) -> std::io::Result<()> {
+        match self.desk.publication.log().wake_fd() {
+            Some(fd) => self.network.watch_log(fd.as_raw_fd()),
+            None => Ok(()),
         }
     }
 }

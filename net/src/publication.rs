@@ -25,7 +25,7 @@ use seriatim_core::{
 use seriatim_wal::{AppendError, Log, SaveError, Storage, StoreId, SubmitError};
 
 use crate::clock::Now;
-use crate::failure::{Failure, ReplayError};
+use crate::failure::Failure;
 use crate::plant::Plant;
 use crate::recovery::{Options, Ready, apply_event, apply_group, stamp};
 
@@ -132,6 +132,11 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     /// True if what this ticket claims may be answered.
     pub(crate) fn is_released(&self, ticket: Ticket) -> bool {
         ticket.0 < self.released_to
+    }
+
+    /// Tickets below this one are released.
+    pub(crate) fn released_to(&self) -> u64 {
+        self.released_to
     }
 
     /// A ticket that is released only when everything decided so far is; `None` if that is so already.

@@ -50,7 +50,8 @@ pub use lsn::Lsn;
 pub use options::{BadOption, Options, RECORD_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use record::{Record, Records};
 pub use recovery::{BadImage, Cut, Image, Recovered};
+pub use storage::disk::{DiskOptions, DiskStorage, Engine, SyncMode};
 pub use storage::memory::MemoryStorage;
 pub use storage::{
-    Access, Buffer, Content, FileBytes, Finished, Job, Listing, LockError, SegmentWrite, Source, Storage, Wait, Written,
+    Access, Buffer, Content, FileBytes, Finished, Job, Listing, LockError, SegmentWrite, Source, Storage, Wait,
 };

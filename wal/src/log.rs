@@ -23,7 +23,7 @@ use crate::record::{put_record, record_bytes};
 use crate::recovery::{Findings, Recovered, identify, recover};
 use crate::segment::{Origin, SegmentHeader};
 use crate::segments::{Place, Segments};
-use crate::storage::{Buffer, Content, Finished, Job, SegmentWrite, Storage, Wait, Written, is_out_of_space};
+use crate::storage::{Buffer, Content, Finished, Job, SegmentWrite, Storage, Wait, is_out_of_space};
 
 /// Where a group's records begin in its buffer: before it are room for the segment's first block and its own header.
 const PAYLOAD_AT: usize = BLOCK_BYTES + GROUP_HEADER_BYTES;
@@ -116,9 +116,12 @@ impl<S: Storage> Log<S> {
         let (store, listing) = identify(&mut storage, options.store, options.created_ms)?;
         let pin = Arc::new(());
         let findings = recover(&mut storage, store, &listing, options.segment_bytes, Arc::clone(&pin))?;
-        let Findings { recovered, tail, used, ready, waste, images, next_segment } = findings;
+        let Findings { recovered, tail, used, ready, waste, overlong, images, next_segment } = findings;
         for file in waste {
             storage.start(Job::Remove(file));
+        }
+        for (segment, end) in overlong {
+            storage.start(Job::Seal { segment, bytes: Some(end) });
         }
         let buffers = storage.open_writer(2, options.buffer_bytes());
         let [open, other]: [Buffer; 2] = buffers
@@ -376,25 +379,42 @@ impl<S: Storage> Log<S> {
 
     fn step(&mut self, wait: Wait) -> Result<Option<Group<'_>>, Poisoned> {
         self.check_poison()?;
-        self.house_keep(Wait::No);
-        let Other::InFlight(header) = self.other else {
-            let padded = padded_group_bytes(self.open.payload_bytes) as u64;
-            if wait == Wait::Yes && self.open.records > 0 && !self.segments.has_place(padded) {
-                self.house_keep(Wait::Yes);
-            }
-            return Ok(None);
+        let Some(written) = self.look(wait) else { return Ok(None) };
+        let Other::InFlight(header) = std::mem::replace(&mut self.other, Other::Lost) else {
+            unreachable!("a write ended that was not in flight");
         };
-        let Some(Written { buffer, result }) = self.storage.written(wait) else { return Ok(None) };
-        if let Err(error) = result {
-            let offset = u64::from(header.block) * BLOCK_BYTES as u64;
-            let poisoned = Poisoned { segment: header.segment, offset, error: Arc::new(error) };
-            self.other = Other::Lost;
-            self.poisoned = Some(poisoned.clone());
-            return Err(poisoned);
+        match written {
+            Ok(buffer) => {
+                self.other = Other::Durable(buffer, Some(header));
+                self.on_durable(&header);
+                Ok(self.durable_group())
+            }
+            Err(error) => {
+                let offset = u64::from(header.block) * BLOCK_BYTES as u64;
+                let poisoned = Poisoned { segment: header.segment, offset, error: Arc::new(error) };
+                self.poisoned = Some(poisoned.clone());
+                Err(poisoned)
+            }
         }
-        self.on_durable(&header);
-        self.other = Other::Durable(buffer, Some(header));
-        Ok(self.durable_group())
+    }
+
+    /// Takes all news of the storage; hands on that of the write.
+    fn look(&mut self, wait: Wait) -> Option<std::io::Result<Buffer>> {
+        let in_flight = self.is_in_flight();
+        let padded = padded_group_bytes(self.open.payload_bytes) as u64;
+        let lacks_segment = !in_flight && self.open.records > 0 && !self.segments.has_place(padded);
+        let mut written = if in_flight { self.storage.written(wait) } else { None };
+        let is_news = self.house_keep(if lacks_segment { wait } else { Wait::No });
+        // While a write is in flight and nothing is new, nothing is cleared: that spares a system call per turn.
+        if is_news || written.is_some() || !in_flight {
+            self.storage.clear_wake();
+            // What came between the look and the clearing has lost its signal.
+            if in_flight && written.is_none() {
+                written = self.storage.written(Wait::No);
+            }
+            self.house_keep(Wait::No);
+        }
+        written
     }
 
     fn on_durable(&mut self, header: &GroupHeader) {
@@ -424,13 +444,14 @@ impl<S: Storage> Log<S> {
         Some(Group::new(*header, payload, Lsn::ZERO))
     }
 
-    /// Takes what the background has finished and starts what is due.
-    fn house_keep(&mut self, wait: Wait) {
-        let mut wait = wait;
-        while self.take_finished(wait) {
-            wait = Wait::No;
+    /// Takes what the background has finished and starts what is due; says whether there was anything.
+    fn house_keep(&mut self, wait: Wait) -> bool {
+        let any = self.take_finished(wait);
+        if any {
+            while self.take_finished(Wait::No) {}
         }
         self.segments.top_up(&mut self.storage);
+        any
     }
 
     fn take_finished(&mut self, wait: Wait) -> bool {

@@ -140,6 +140,8 @@ pub(crate) struct Findings {
     pub ready: Vec<u64>,
     /// Files that no one needs.
     pub waste: Vec<FileName>,
+    /// Segments that go on far beyond their end, with that end.
+    pub overlong: Vec<(u64, u64)>,
     /// Images that may be whole, in order.
     pub images: Vec<Lsn>,
     /// A segment number that was never seen.
@@ -188,6 +190,7 @@ pub(crate) fn recover(
         used: segments.used.iter().map(|header| (header.origin.segment, header.first)).collect(),
         ready: ready.iter().map(|(id, _)| *id).collect(),
         waste,
+        overlong: segments.overlong(listing, segment_bytes / 4),
         images,
         next_segment: segments.greatest + 1,
     })
@@ -202,7 +205,7 @@ fn newest_image(
     let mut bad = Vec::new();
     while let Some(covers) = images.last().copied() {
         let name = FileName::Image(covers.0);
-        let file = storage.load(name, Access::Stable).map_err(io_error(storage, "read", name))?;
+        let file = storage.load(name, u64::MAX, Access::Stable).map_err(io_error(storage, "read", name))?;
         match ImageHeader::read(&file) {
             Ok(header) if header.store != store => return Err(other_store(storage, name, header.store, store)),
             Ok(header) if header.covers == covers => return Ok((Some(Image { covers, file }), bad)),
@@ -245,6 +248,17 @@ impl Segments {
             }
         }
         Ok(segments)
+    }
+
+    /// Segments that another one follows and that waste more than `waste_max`.
+    fn overlong(&self, listing: &Listing, waste_max: u64) -> Vec<(u64, u64)> {
+        let ends = self.used.windows(2).filter_map(|pair| {
+            let (id, end) = (pair[0].origin.segment, u64::from(pair[1].previous_end));
+            let of = |(name, _): &&(FileName, u64)| *name == FileName::Segment(id);
+            let bytes = listing.files.iter().find(of)?.1;
+            (pair[1].previous == id && bytes.saturating_sub(end) > waste_max).then_some((id, end))
+        });
+        ends.collect()
     }
 
     /// The segment that would have been written after `id`, if it is there and not in use.
@@ -311,7 +325,7 @@ impl Walk<'_> {
         if next.previous != id || end < BLOCK_BYTES || !end.is_multiple_of(BLOCK_BYTES) {
             return Err(self.corrupt(next_id, 0, chain, None));
         }
-        let bytes = self.load(id, Access::Stable)?;
+        let bytes = self.load(id, end as u64, Access::Stable)?;
         let (reached, fault) = self.groups(header, &bytes, end);
         if let Some(fault) = fault {
             let successor = Successor { file: self.storage.display(FileName::Segment(next_id)), offset: 0 };
@@ -331,7 +345,7 @@ impl Walk<'_> {
         // What a killed process wrote may be in the page cache alone. It is made durable before it is believed, or a
         // power cut could take back what was replayed and acted upon.
         self.storage.sync(name).map_err(io_error(self.storage, "sync", name))?;
-        let bytes = self.load(id, Access::Live)?;
+        let bytes = self.load(id, u64::MAX, Access::Live)?;
         let (reached, fault) = self.groups(header, &bytes, bytes.len());
         let end = reached as usize;
         self.tail_fault = fault;
@@ -375,7 +389,7 @@ impl Walk<'_> {
     fn look_behind(&mut self) -> Result<(), OpenError> {
         let Some(id) = self.segments.unwritten_after(self.tail.segment) else { return Ok(()) };
         let name = FileName::Segment(id);
-        let bytes = self.load(id, Access::Live)?;
+        let bytes = self.load(id, u64::MAX, Access::Live)?;
         let group_at = |at: usize| GroupHeader::read_any_salt(&bytes, at, self.store, id);
         let second = (2 * BLOCK_BYTES..bytes.len()).step_by(BLOCK_BYTES).find(|at| group_at(*at).is_some());
         if let Some(offset) = second {
@@ -397,9 +411,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn load(&mut self, id: u64, access: Access) -> Result<FileBytes, OpenError> {
+    fn load(&mut self, id: u64, bytes_max: u64, access: Access) -> Result<FileBytes, OpenError> {
         let name = FileName::Segment(id);
-        self.storage.load(name, access).map_err(io_error(self.storage, "read", name))
+        self.storage.load(name, bytes_max, access).map_err(io_error(self.storage, "read", name))
     }
 
     fn corrupt(&self, segment: u64, offset: u64, fault: Fault, successor: Option<Successor>) -> OpenError {

@@ -8,10 +8,19 @@
 //! |---|---|---|---|
 //! | [`crate::DiskStorage`] | files, synced | what was never acknowledged | serving |
 //! | [`crate::MemoryStorage`] | memory, shared by its clones | what was not reported written | tests, simulation |
-//! | [`crate::LossyStorage`] | files, but unsynced bytes in the process | what a power cut would take | crash tests |
+//! | [`crate::DiskStorage::lossy`] | files, but unsynced bytes in the process | what a power cut would take | crash tests |
 
 pub(crate) mod buffer;
+mod directory;
+pub(crate) mod disk;
+mod helper;
+mod log_thread;
 pub(crate) mod memory;
+mod probe;
+mod transfer;
+mod uring;
+mod wake;
+mod writer;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -44,11 +53,11 @@ pub trait Storage: Send {
     /// If it cannot be read.
     fn list(&mut self) -> io::Result<Listing>;
 
-    /// The whole content of a file.
+    /// The content of a file, up to `bytes_max`.
     ///
     /// # Errors
     /// If it is not there or cannot be read.
-    fn load(&mut self, file: FileName, access: Access) -> io::Result<FileBytes>;
+    fn load(&mut self, file: FileName, bytes_max: u64, access: Access) -> io::Result<FileBytes>;
 
     /// The first `bytes` of a file, or all of it if it is shorter.
     ///
@@ -86,8 +95,9 @@ pub trait Storage: Send {
     fn write(&mut self, write: SegmentWrite);
 
     /// The result of the write under way, if it is over (or, with [`Wait::Yes`], when it is). `None` if there is none
-    /// or it is not over. `Ok` means that all bytes are on the medium and stay there.
-    fn written(&mut self, wait: Wait) -> Option<Written>;
+    /// or it is not over. The buffer comes back when all its bytes are on the medium and stay there. After an error it
+    /// does not: a device may still have it, and there is nothing more to write.
+    fn written(&mut self, wait: Wait) -> Option<io::Result<Buffer>>;
 
     /// Starts a job in the background. Jobs of a kind end in the order in which they were started.
     fn start(&mut self, job: Job);
@@ -98,6 +108,9 @@ pub trait Storage: Send {
     /// Readable when [`Storage::written`] or [`Storage::finished`] have something new; edge-triggered pollers may rely
     /// on it. `None` if they always have their results at once.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Makes [`Storage::wake_fd`] unreadable until the next news. Look for news once more after it.
+    fn clear_wake(&mut self);
 }
 
 impl<S: Storage + ?Sized> Storage for Box<S> {
@@ -117,8 +130,8 @@ impl<S: Storage + ?Sized> Storage for Box<S> {
         (**self).list()
     }
 
-    fn load(&mut self, file: FileName, access: Access) -> io::Result<FileBytes> {
-        (**self).load(file, access)
+    fn load(&mut self, file: FileName, bytes_max: u64, access: Access) -> io::Result<FileBytes> {
+        (**self).load(file, bytes_max, access)
     }
 
     fn head(&mut self, file: FileName, bytes: usize) -> io::Result<Vec<u8>> {
@@ -149,7 +162,7 @@ impl<S: Storage + ?Sized> Storage for Box<S> {
         (**self).write(write);
     }
 
-    fn written(&mut self, wait: Wait) -> Option<Written> {
+    fn written(&mut self, wait: Wait) -> Option<io::Result<Buffer>> {
         (**self).written(wait)
     }
 
@@ -163,6 +176,10 @@ impl<S: Storage + ?Sized> Storage for Box<S> {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).wake_fd()
+    }
+
+    fn clear_wake(&mut self) {
+        (**self).clear_wake();
     }
 }
 
@@ -236,15 +253,6 @@ pub struct SegmentWrite {
     pub buffer: Buffer,
     /// Which part of the buffer; from and to multiples of 4 KiB.
     pub range: Range<usize>,
-}
-
-/// A write that is over.
-#[derive(Debug)]
-pub struct Written {
-    /// The buffer, handed back.
-    pub buffer: Buffer,
-    /// Whether its bytes are durable.
-    pub result: io::Result<()>,
 }
 
 /// Work for the background.

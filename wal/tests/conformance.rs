@@ -2,9 +2,13 @@
 
 mod common;
 
+use std::path::Path;
+use std::time::Duration;
+
 use common::{Random, Writer, payload, records, seed, small, stamp};
 use seriatim_wal::{
-    AppendError, ForeignReason, Log, Lsn, MemoryStorage, OpenError, Options, Storage, StoreId, SubmitError,
+    AppendError, DiskOptions, DiskStorage, Engine, ForeignReason, Log, Lsn, MemoryStorage, OpenError, Options, Storage,
+    StoreId, SubmitError, SyncMode,
 };
 
 /// A place that can be opened again and again.
@@ -22,6 +26,25 @@ impl Medium for InMemory {
 
 fn in_memory() -> InMemory {
     InMemory(MemoryStorage::new())
+}
+
+struct OnDisk {
+    directory: tempfile::TempDir,
+    open: fn(&Path) -> DiskStorage,
+}
+
+impl Medium for OnDisk {
+    fn storage(&self) -> Box<dyn Storage> {
+        Box::new((self.open)(self.directory.path()))
+    }
+}
+
+fn on_disk(open: fn(&Path) -> DiskStorage) -> OnDisk {
+    OnDisk { directory: tempfile::tempdir().unwrap(), open }
+}
+
+fn disk(path: &Path, engine: Engine, sync: SyncMode) -> DiskStorage {
+    DiskStorage::new(path, DiskOptions { engine, sync })
 }
 
 macro_rules! suite {
@@ -60,6 +83,12 @@ macro_rules! cases {
 
 suite! {
     memory: in_memory();
+    disk: on_disk(|path| DiskStorage::new(path, DiskOptions::default()));
+    uring_direct: on_disk(|path| disk(path, Engine::Uring, SyncMode::Direct));
+    uring_buffered: on_disk(|path| disk(path, Engine::Uring, SyncMode::Buffered));
+    thread_direct: on_disk(|path| disk(path, Engine::Thread, SyncMode::Direct));
+    thread_buffered: on_disk(|path| disk(path, Engine::Thread, SyncMode::Buffered));
+    lossy: on_disk(|path| DiskStorage::lossy(path, Duration::from_micros(200)));
 }
 
 fn a_new_directory_becomes_a_store_and_stays_it(medium: &impl Medium) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::field::BLOCK_BYTES;
 use crate::file_name::FileName;
 use crate::storage::{
-    Access, Buffer, FileBytes, Finished, Job, Listing, LockError, SegmentWrite, Source, Storage, Wait, Written,
+    Access, Buffer, FileBytes, Finished, Job, Listing, LockError, SegmentWrite, Source, Storage, Wait,
 };
 
 /// Files in memory. Clones share them, so a clone is what remains when the log that had the storage is gone: opening
@@ -176,8 +176,9 @@ impl Storage for MemoryStorage {
         Ok(Listing { files, others: Vec::new() })
     }
 
-    fn load(&mut self, file: FileName, _access: Access) -> io::Result<FileBytes> {
-        self.file(file).map(FileBytes::from).ok_or(io::ErrorKind::NotFound.into())
+    fn load(&mut self, file: FileName, bytes_max: u64, _access: Access) -> io::Result<FileBytes> {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        self.head(file, bytes_max).map(FileBytes::from)
     }
 
     fn head(&mut self, file: FileName, bytes: usize) -> io::Result<Vec<u8>> {
@@ -213,10 +214,10 @@ impl Storage for MemoryStorage {
         self.writing = Some(write);
     }
 
-    fn written(&mut self, _wait: Wait) -> Option<Written> {
+    fn written(&mut self, _wait: Wait) -> Option<io::Result<Buffer>> {
         let write = self.writing.take()?;
         let result = self.shared().write(&write);
-        Some(Written { buffer: write.buffer, result })
+        Some(result.map(|()| write.buffer))
     }
 
     fn start(&mut self, job: Job) {
@@ -254,6 +255,8 @@ impl Storage for MemoryStorage {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    fn clear_wake(&mut self) {}
 }
 
 impl Drop for MemoryStorage {

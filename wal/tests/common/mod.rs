@@ -59,7 +59,7 @@ impl Writer {
     /// Writes the open group and checks that the group handed back is what was taken.
     pub fn flush(&mut self) {
         let stamp = self.stamp();
-        while self.log.open_len() > 0 {
+        while self.log.open_len() > 0 || self.log.is_in_flight() {
             self.log.submit(&stamp).unwrap();
             self.settle();
         }

@@ -1,0 +1,585 @@
+//! One conversation with a server, without a socket: calls in, bytes out; bytes in, answers out.
+//!
+//! A [`Session`] owns what is hard about the protocol: it gathers calls into frames, numbers them, remembers which
+//! snapshot each request named, and applies each difference to exactly that one. The blocking client, the pipeline
+//! and load generators move the bytes, each in its own way.
+//!
+//! **Frames stay open until they are sent.** A call joins the open frame of its kind, and opens one if there is none;
+//! [`Session::take_output`] closes them all. So callers share a frame without a timer, and only one that has not
+//! left: what a begin joins is sent after the begin was asked for, and a commit acknowledged before is visible to it.
+//! Calls between two `take_output`s are in no particular order.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, Snapshot, SnapshotId, WritePointer};
+use seriatim_wire::{
+    BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, BeginRequest, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, FrameBuffer,
+    Hello, HelloReply, Limits, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
+    commit_item_bytes, put_commit_item, request,
+};
+
+/// The most bytes that a reply in many frames may join to: 1 GiB, a snapshot of some hundred million exclusions.
+const REPLY_BYTES_MAX: usize = 1 << 30;
+
+/// Joined requests for timestamps ask for at most so many together.
+const TIMESTAMPS_JOINED_MAX: u64 = 1 << 16;
+
+/// A server broke the protocol, or something between has. The connection is of no use any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// Bytes that are no reply, or a snapshot that does not fit its base or its digest.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A reply to nothing that was asked and not answered.
+    #[error("a reply with op {op:#04x} to request {id}, which is not in flight")]
+    UnknownRequest {
+        /// Id of the reply.
+        id: u64,
+        /// Its op.
+        op: u8,
+    },
+    /// A reply to something else than what was asked.
+    #[error("a reply with op {op:#04x} to request {id}, which was {asked:?}")]
+    WrongReply {
+        /// Id of the request.
+        id: u64,
+        /// What was asked.
+        asked: Op,
+        /// Op of the reply.
+        op: u8,
+    },
+    /// More or fewer items in the reply than in its request.
+    #[error("a reply with {got} items to request {id}, which had {asked}")]
+    WrongCount {
+        /// Id of the request.
+        id: u64,
+        /// Items asked about.
+        asked: u64,
+        /// Items answered.
+        got: u64,
+    },
+    /// A write pointer that its own snapshot may already hold: versions written under it could be lost.
+    #[error("write pointer {pointer} is not above the read pointer {read_pointer} of its snapshot")]
+    PointerBelowSnapshot {
+        /// The pointer handed out.
+        pointer: WritePointer,
+        /// Read pointer of the snapshot that came with it.
+        read_pointer: WritePointer,
+    },
+    /// A reply in parts goes on for ever, or another reply stands between its parts.
+    #[error("a reply in parts to request {id} is not continued as one")]
+    BrokenParts {
+        /// Id of the request.
+        id: u64,
+    },
+}
+
+/// Where the answer to a call will be found: in which request's reply, and at which place in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Ticket {
+    /// Id of the request; [`Session::next_answer`] says which one it answers.
+    pub request: u64,
+    /// Place among the request's items; for begins and timestamps the distance from the block's first pointer.
+    pub index: u32,
+}
+
+/// Transactions that began together.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    /// Their pointers.
+    pub block: Block,
+    /// The snapshot they began on.
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// The reply to a request. Items are in the order of its tickets' indices.
+#[derive(Debug)]
+pub enum Answer<'a> {
+    /// The server said hello.
+    Hello(HelloReply),
+    /// To begins.
+    Begun(Result<Begun, BeginError>),
+    /// To commits.
+    Committed(Outcomes<'a>),
+    /// To aborts: how each transaction ended.
+    Aborted(Statuses<'a>),
+    /// To invalidates: whether each transaction was ended by it.
+    Invalidated(Bools<'a>),
+    /// To looks at transactions.
+    Status(Statuses<'a>),
+    /// To doubts about transactions.
+    Settled(Statuses<'a>),
+    /// The newest snapshot.
+    Snapshot(Arc<Snapshot>),
+    /// Timestamps.
+    Timestamps(Result<Block, BeginError>),
+    /// The server's counters.
+    State(State),
+    /// A page of transactions.
+    List(Listing<'a>),
+    /// Transactions below this pointer are refused from here on.
+    Reset(WritePointer),
+    /// The bytes of a ping.
+    Pong(&'a [u8]),
+    /// The request was not done; with request 0, the server has something to say about the connection.
+    Error(ErrorReply<'a>),
+}
+
+/// A request that was sent and not answered.
+#[derive(Debug)]
+struct Pending {
+    op: Op,
+    items: u64,
+    /// What its reply's snapshot may be a difference from. Held here, so that with many begins under way each finds
+    /// the base that it named, and no longer than one of them needs it.
+    base: Option<Arc<Snapshot>>,
+}
+
+/// A frame that calls still join.
+#[derive(Debug)]
+struct Open {
+    id: u64,
+    items: u64,
+    body: Vec<u8>,
+}
+
+/// Frames that are still open, at most one of each kind but for begins, of which there is one for each kind of options.
+#[derive(Debug, Default)]
+struct OpenFrames {
+    begins: Vec<(BeginOptions, u64, u32)>,
+    commit: Option<Open>,
+    /// Abort, invalidate, status, settle: whatever names pointers.
+    pointers: Vec<(Op, Open)>,
+    snapshot: Option<u64>,
+    timestamps: Option<(u64, u64)>,
+}
+
+/// One conversation with a server; see the head of this file.
+#[derive(Debug)]
+pub struct Session {
+    out: Vec<u8>,
+    open: OpenFrames,
+    incoming: FrameBuffer,
+    /// Parts of a reply in many frames, with its op and id.
+    parts: Vec<u8>,
+    parts_of: Option<(u8, u64)>,
+    pending: FxHashMap<u64, Pending>,
+    next_id: u64,
+    current: Option<Arc<Snapshot>>,
+    limits: Limits,
+    /// Memory of closed frames, for the next ones.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Session {
+    /// A session that starts with this hello. Calls may follow it at once.
+    pub fn new(hello: &Hello<'_>) -> Session {
+        let mut session = Session {
+            out: Vec::new(),
+            open: OpenFrames::default(),
+            incoming: FrameBuffer::new(BODY_BYTES_MAX),
+            parts: Vec::new(),
+            parts_of: None,
+            pending: FxHashMap::default(),
+            next_id: 1,
+            current: None,
+            limits: Limits { block: BLOCK_MAX_DEFAULT, ..Limits::default() },
+            spare: Vec::new(),
+        };
+        let id = session.ask(Op::Hello, 1);
+        hello.encode(&mut session.out, id);
+        session
+    }
+
+    /// The newest snapshot that any answer brought. Old by as much as the answer is; begin to have a fresh one.
+    pub fn current_snapshot(&self) -> Option<&Arc<Snapshot>> {
+        self.current.as_ref()
+    }
+
+    /// Starts from a snapshot that an earlier connection of the same client brought: differences may be made from it.
+    pub fn set_current_snapshot(&mut self, snapshot: Option<Arc<Snapshot>>) {
+        self.current = snapshot;
+    }
+
+    /// The server's limits; the protocol's defaults until its hello has come.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Requests that were made and not answered, those in open frames included.
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Begins `count` transactions, with neighbouring pointers from the ticket's index on.
+    pub fn begin(&mut self, options: BeginOptions, count: u32) -> Ticket {
+        if let Some(place) = self.open.begins.iter().position(|(open, _, _)| *open == options) {
+            let (_, id, total) = &mut self.open.begins[place];
+            if total.checked_add(count).is_some_and(|total| total <= self.limits.block) {
+                let ticket = Ticket { request: *id, index: *total };
+                *total += count;
+                return ticket;
+            }
+            let (_, id, total) = self.open.begins.swap_remove(place);
+            self.close_begin(options, id, total);
+        }
+        let id = self.ask(Op::Begin, 0);
+        self.open.begins.push((options, id, count));
+        Ticket { request: id, index: 0 }
+    }
+
+    /// Commits a transaction.
+    ///
+    /// # Errors
+    /// [`CommitError::ChangeSetTooLarge`] if the server would say so, or no frame could hold it. Nothing is sent then.
+    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet) -> Result<Ticket, CommitError> {
+        let bytes = commit_item_bytes(changes);
+        let (len, max) = (changes.len() as u64, u64::from(self.limits.change_ids));
+        if len > max || bytes > BODY_BYTES_MAX as usize {
+            return Err(CommitError::ChangeSetTooLarge { len, max: max.min(u64::from(BODY_BYTES_MAX / 8)) });
+        }
+        let body_bytes = self.limits.body_bytes.min(BODY_BYTES_MAX) as usize;
+        if let Some(open) = self.open.commit.take_if(|open| open.body.len() + bytes > body_bytes) {
+            self.close(Op::Commit, open);
+        }
+        let mut open = self.open.commit.take().unwrap_or_else(|| self.open_frame(Op::Commit));
+        put_commit_item(&mut open.body, tx, changes);
+        let ticket = open.add();
+        self.open.commit = Some(open);
+        Ok(ticket)
+    }
+
+    /// Ends a transaction of which no write stands in any store.
+    pub fn abort(&mut self, tx: WritePointer) -> Ticket {
+        self.name(Op::Abort, tx)
+    }
+
+    /// Ends a transaction whose writes may stand.
+    pub fn invalidate(&mut self, tx: WritePointer) -> Ticket {
+        self.name(Op::Invalidate, tx)
+    }
+
+    /// Looks where a transaction stands.
+    pub fn status(&mut self, tx: WritePointer) -> Ticket {
+        self.name(Op::Status, tx)
+    }
+
+    /// Ends a doubt about a transaction: an open one becomes invalid.
+    pub fn settle(&mut self, tx: WritePointer) -> Ticket {
+        self.name(Op::Settle, tx)
+    }
+
+    /// Asks for the newest snapshot.
+    pub fn snapshot(&mut self) -> Ticket {
+        let id = match self.open.snapshot {
+            Some(id) => id,
+            None => {
+                let id = self.ask(Op::Snapshot, 1);
+                self.open.snapshot = Some(id);
+                id
+            }
+        };
+        Ticket { request: id, index: 0 }
+    }
+
+    /// Takes `count` numbers that are unique and grow, neighbours from the ticket's index on.
+    pub fn timestamps(&mut self, count: u64) -> Ticket {
+        if let Some((id, total)) = &mut self.open.timestamps
+            && count <= TIMESTAMPS_JOINED_MAX - (*total).min(TIMESTAMPS_JOINED_MAX)
+        {
+            let ticket = Ticket { request: *id, index: *total as u32 };
+            *total += count;
+            return ticket;
+        }
+        self.close_timestamps();
+        let id = self.ask(Op::Timestamps, 0);
+        self.open.timestamps = Some((id, count));
+        Ticket { request: id, index: 0 }
+    }
+
+    /// Asks for the server's counters.
+    pub fn state(&mut self) -> Ticket {
+        let id = self.ask(Op::State, 1);
+        request::state(&mut self.out, id);
+        Ticket { request: id, index: 0 }
+    }
+
+    /// Asks for one page of a list.
+    pub fn list(&mut self, list: &ListRequest) -> Ticket {
+        let id = self.ask(Op::List, 1);
+        request::list(&mut self.out, id, list);
+        Ticket { request: id, index: 0 }
+    }
+
+    /// Drops everything that is open and invalid in this store.
+    pub fn reset(&mut self, store: StoreId) -> Ticket {
+        let id = self.ask(Op::Reset, 1);
+        request::reset(&mut self.out, id, store);
+        Ticket { request: id, index: 0 }
+    }
+
+    /// Asks for the same bytes back.
+    pub fn ping(&mut self, bytes: &[u8]) -> Ticket {
+        let id = self.ask(Op::Ping, 1);
+        request::ping(&mut self.out, id, bytes);
+        Ticket { request: id, index: 0 }
+    }
+
+    /// True if there is anything to send.
+    pub fn has_output(&self) -> bool {
+        let open = &self.open;
+        !self.out.is_empty()
+            || !open.begins.is_empty()
+            || !open.pointers.is_empty()
+            || open.commit.is_some()
+            || open.snapshot.is_some()
+            || open.timestamps.is_some()
+    }
+
+    /// True if the request's frame has not been handed out to be sent.
+    pub fn is_unsent(&self, request: u64) -> bool {
+        let open = &self.open;
+        open.begins.iter().any(|(_, id, _)| *id == request)
+            || open.pointers.iter().any(|(_, open)| open.id == request)
+            || open.commit.as_ref().is_some_and(|open| open.id == request)
+            || open.snapshot == Some(request)
+            || open.timestamps.is_some_and(|(id, _)| id == request)
+    }
+
+    /// Closes all frames and hands out what is to be sent, in `into`, which is emptied first.
+    pub fn take_output(&mut self, into: &mut Vec<u8>) {
+        // What makes room comes before what takes it, and begins come last, to see as much as they can.
+        while let Some((op, open)) = self.open.pointers.pop() {
+            self.close(op, open);
+        }
+        if let Some(open) = self.open.commit.take() {
+            self.close(Op::Commit, open);
+        }
+        self.close_timestamps();
+        if let Some(id) = self.open.snapshot.take() {
+            let base = self.name_base(id, 1);
+            request::snapshot(&mut self.out, id, base);
+        }
+        while let Some((options, id, count)) = self.open.begins.pop() {
+            self.close_begin(options, id, count);
+        }
+        into.clear();
+        std::mem::swap(into, &mut self.out);
+    }
+
+    /// Takes bytes that the server sent.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.incoming.extend(bytes);
+    }
+
+    /// Where to read bytes into that the server sends, as [`FrameBuffer::read_from`] does.
+    pub fn incoming(&mut self) -> &mut FrameBuffer {
+        &mut self.incoming
+    }
+
+    /// True if [`next_answer`](Session::next_answer) has an answer, or an error, without more bytes.
+    pub fn has_answer(&self) -> bool {
+        let mut frames = self.incoming.frames();
+        loop {
+            match frames.next() {
+                Ok(Some(frame)) if frame.flags & FLAG_MORE != 0 => {}
+                Ok(Some(_)) | Err(_) => return true,
+                Ok(None) => return false,
+            }
+        }
+    }
+
+    /// The next answer, and the id of the request that it answers; `None` until more bytes come.
+    ///
+    /// # Errors
+    /// If the server broke the protocol. All snapshots are forgotten then, and the connection should be closed.
+    pub fn next_answer(&mut self) -> Result<Option<(u64, Answer<'_>)>, ProtocolError> {
+        if !self.gather_parts()? {
+            return Ok(None);
+        }
+        // Both are borrowed for the answer; what is changed meanwhile are the other fields.
+        let Session { incoming, parts, parts_of, pending, current, limits, .. } = self;
+        let Some(frame) = incoming.next_frame()? else { return Ok(None) };
+        let body = match parts_of.take() {
+            None => frame.body,
+            Some(of) if of == (frame.op, frame.id) => {
+                parts.extend_from_slice(frame.body);
+                &parts[..]
+            }
+            Some((_, id)) => return Err(ProtocolError::BrokenParts { id }),
+        };
+        let (id, op) = (frame.id, frame.op);
+        if frame.flags != 0 {
+            return Err(DecodeError::UnknownFlags { what: "reply", flags: u32::from(frame.flags) }.into());
+        }
+        let reply = Reply::decode_body(op, body)?;
+        let request = match pending.remove(&id) {
+            Some(request) => request,
+            None => match reply {
+                Reply::Error(error) if id == 0 => return Ok(Some((0, Answer::Error(error)))),
+                _ => return Err(ProtocolError::UnknownRequest { id, op }),
+            },
+        };
+        if op != Op::ERROR && op != request.op as u8 | Op::REPLY {
+            return Err(ProtocolError::WrongReply { id, asked: request.op, op });
+        }
+        let count = |got: usize| check_count(id, request.items, got as u64);
+        let answer = match reply {
+            Reply::Hello(hello) => {
+                *limits = hello.limits;
+                if current.as_ref().is_some_and(|current| current.id.boot != hello.boot) {
+                    *current = None;
+                }
+                Answer::Hello(hello)
+            }
+            Reply::Begin(Ok((block, bytes))) => {
+                check_count(id, request.items, block.count)?;
+                let snapshot = decode_newest(current, bytes, request.base.as_ref())?;
+                if block.first <= snapshot.read_pointer {
+                    let read_pointer = snapshot.read_pointer;
+                    return Err(ProtocolError::PointerBelowSnapshot { pointer: block.first, read_pointer });
+                }
+                Answer::Begun(Ok(Begun { block, snapshot }))
+            }
+            Reply::Begin(Err(error)) => Answer::Begun(Err(error)),
+            Reply::Commit(outcomes) => count(outcomes.len()).map(|()| Answer::Committed(outcomes))?,
+            Reply::Abort(statuses) => count(statuses.len()).map(|()| Answer::Aborted(statuses))?,
+            Reply::Invalidate(ended) => count(ended.len()).map(|()| Answer::Invalidated(ended))?,
+            Reply::Status(statuses) => count(statuses.len()).map(|()| Answer::Status(statuses))?,
+            Reply::Settle(statuses) => count(statuses.len()).map(|()| Answer::Settled(statuses))?,
+            Reply::Snapshot(bytes) => Answer::Snapshot(decode_newest(current, bytes, request.base.as_ref())?),
+            Reply::Timestamps(Ok(block)) => {
+                check_count(id, request.items, block.count)?;
+                Answer::Timestamps(Ok(block))
+            }
+            Reply::Timestamps(Err(error)) => Answer::Timestamps(Err(error)),
+            Reply::State(state) => Answer::State(state),
+            Reply::List(listing) => Answer::List(listing),
+            Reply::Reset { floor } => Answer::Reset(floor),
+            Reply::Ping(bytes) => Answer::Pong(bytes),
+            Reply::Error(error) => Answer::Error(error),
+        };
+        Ok(Some((id, answer)))
+    }
+
+    /// Moves the leading parts of a reply in many frames out of the way; false if its last part has not come.
+    fn gather_parts(&mut self) -> Result<bool, ProtocolError> {
+        if self.parts_of.is_none() && !self.parts.is_empty() {
+            self.parts = Vec::new();
+        }
+        loop {
+            let mut frames = self.incoming.frames();
+            let Some(frame) = frames.next()? else { return Ok(false) };
+            if frame.flags & FLAG_MORE == 0 {
+                return Ok(true);
+            }
+            let of = (frame.op, frame.id);
+            if *self.parts_of.get_or_insert(of) != of || self.parts.len() + frame.body.len() > REPLY_BYTES_MAX {
+                return Err(ProtocolError::BrokenParts { id: frame.id });
+            }
+            self.parts.extend_from_slice(frame.body);
+            let taken = frames.taken();
+            self.incoming.consume(taken);
+        }
+    }
+
+    /// Numbers a request.
+    fn ask(&mut self, op: Op, items: u64) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.pending.insert(id, Pending { op, items, base: None });
+        id
+    }
+
+    fn open_frame(&mut self, op: Op) -> Open {
+        Open { id: self.ask(op, 0), items: 0, body: self.spare.pop().unwrap_or_default() }
+    }
+
+    fn name(&mut self, op: Op, tx: WritePointer) -> Ticket {
+        let body_bytes = self.limits.body_bytes.min(BODY_BYTES_MAX) as usize;
+        let full = |open: &Open| open.body.len() + 8 > body_bytes;
+        let place = match self.open.pointers.iter().position(|(open, _)| *open == op) {
+            Some(place) if full(&self.open.pointers[place].1) => {
+                let (op, open) = self.open.pointers.swap_remove(place);
+                self.close(op, open);
+                None
+            }
+            place => place,
+        };
+        let place = place.unwrap_or_else(|| {
+            let open = self.open_frame(op);
+            self.open.pointers.push((op, open));
+            self.open.pointers.len() - 1
+        });
+        let open = &mut self.open.pointers[place].1;
+        open.body.extend_from_slice(&tx.0.to_le_bytes());
+        open.add()
+    }
+
+    fn close(&mut self, op: Op, mut open: Open) {
+        self.set_items(open.id, open.items);
+        request::with_body(&mut self.out, op, open.id, &open.body);
+        if open.body.capacity() <= KEEP_BYTES && self.spare.len() < 8 {
+            open.body.clear();
+            self.spare.push(open.body);
+        }
+    }
+
+    fn close_begin(&mut self, options: BeginOptions, id: u64, count: u32) {
+        let base = self.name_base(id, u64::from(count));
+        request::begin(&mut self.out, id, &BeginRequest { options, count, base });
+    }
+
+    fn close_timestamps(&mut self) {
+        if let Some((id, count)) = self.open.timestamps.take() {
+            self.set_items(id, count);
+            request::timestamps(&mut self.out, id, count);
+        }
+    }
+
+    fn set_items(&mut self, id: u64, items: u64) {
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.items = items;
+        }
+    }
+
+    /// Names the newest snapshot as the base of a request's reply, and keeps it until the reply is there.
+    fn name_base(&mut self, id: u64, items: u64) -> Option<SnapshotId> {
+        let pending = self.pending.get_mut(&id)?;
+        pending.items = items;
+        pending.base = self.current.clone();
+        pending.base.as_ref().map(|base| base.id)
+    }
+}
+
+/// What a spare body keeps of its memory at most.
+const KEEP_BYTES: usize = 64 << 10;
+
+impl Open {
+    fn add(&mut self) -> Ticket {
+        self.items += 1;
+        Ticket { request: self.id, index: (self.items - 1) as u32 }
+    }
+}
+
+fn check_count(id: u64, asked: u64, got: u64) -> Result<(), ProtocolError> {
+    if asked == got { Ok(()) } else { Err(ProtocolError::WrongCount { id, asked, got }) }
+}
+
+/// Reads a snapshot against the base that its request named; the newest of all becomes the current one.
+fn decode_newest(
+    current: &mut Option<Arc<Snapshot>>,
+    bytes: SnapshotBytes<'_>,
+    base: Option<&Arc<Snapshot>>,
+) -> Result<Arc<Snapshot>, ProtocolError> {
+    let snapshot = bytes.decode(base).inspect_err(|_| *current = None)?;
+    let newest = current
+        .as_ref()
+        .is_none_or(|current| current.id.boot != snapshot.id.boot || current.id.number < snapshot.id.number);
+    if newest {
+        *current = Some(Arc::clone(&snapshot));
+    }
+    Ok(snapshot)
+}
