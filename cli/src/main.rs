@@ -25,6 +25,9 @@ struct Arguments {
 enum Command {
     /// Run a server
     Serve(serve::ServeArgs),
+    /// Run a check: the house under load, while everything is killed
+    #[command(subcommand)]
+    Check(check::CheckCommand),
     //Status(status::StatusArgs),
     //Tx(tx::TxCommand),
 }
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", "warn")).init();
     let outcome = match Arguments::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Check(command) => check::run(&command),
         //        Command::Status(args) => status::run(&args),
         //        Command::Tx(command) => tx::run(&command),
     };

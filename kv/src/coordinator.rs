@@ -1,11 +1,18 @@
 //! What this crate asks of a sequencer, embedded or behind a connection.
 
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "embedded")]
+mod embedded;
+
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, CommitNumber, Snapshot, Status, WritePointer};
 
 use crate::error::BoxError;
+use crate::view::SNAPSHOT_AGE_MAX;
 
 /// A sequencer as seen by [`Db`](crate::Db): an embedded one, a server's client, or a test's.
 ///
@@ -49,6 +56,11 @@ pub trait Coordinator: Send + Sync + 'static {
     /// # Errors
     /// If there was no answer.
     fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError>;
+
+    /// How long a snapshot may be read through, counted from before it was asked for. Default [`SNAPSHOT_AGE_MAX`].
+    fn snapshot_age_max(&self) -> Duration {
+        SNAPSHOT_AGE_MAX
+    }
 }
 
 /// A transaction that has begun.
@@ -95,6 +107,13 @@ pub struct TransportError {
     pub transient: bool,
 }
 
+impl TransportError {
+    /// An error of the way to the sequencer, or of the sequencer's own.
+    pub fn new(source: impl Into<BoxError>, transient: bool) -> TransportError {
+        TransportError { source: source.into(), transient }
+    }
+}
+
 impl fmt::Display for TransportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the sequencer did not answer")
@@ -130,5 +149,9 @@ impl<C: Coordinator> Coordinator for Arc<C> {
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
         (**self).snapshot()
+    }
+
+    fn snapshot_age_max(&self) -> Duration {
+        (**self).snapshot_age_max()
     }
 }

@@ -122,7 +122,7 @@ impl Db {
     pub fn snapshot(&self) -> Result<View, Error> {
         let taken = Instant::now();
         let snapshot = self.inner.coordinator.snapshot().map_err(Error::Transport)?;
-        Ok(View::new(self.clone(), snapshot, taken))
+        Ok(View::new(self.clone(), snapshot, taken, self.inner.coordinator.snapshot_age_max()))
     }
 
     pub(crate) fn store(&self) -> &dyn DynStore {

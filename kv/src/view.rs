@@ -11,7 +11,8 @@ use crate::key_range::KeyRange;
 use crate::read::{Entry, Reader, Scan};
 use crate::row::Table;
 
-/// How long a view may be read through: 60 s. Past that, versions it holds may be collected.
+/// How long a view may be read through unless the sequencer says otherwise: 60 s. Past that, versions it holds may be
+/// collected.
 pub const SNAPSHOT_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Everything that was committed when it was taken, and nothing else. It never conflicts and ends without a word.
@@ -21,11 +22,12 @@ pub struct View {
     snapshot: Arc<Snapshot>,
     /// Before the snapshot was asked for, so that it is never younger than it looks.
     taken: Instant,
+    age_max: Duration,
 }
 
 impl View {
-    pub(crate) fn new(db: Db, snapshot: Arc<Snapshot>, taken: Instant) -> View {
-        View { db, snapshot, taken }
+    pub(crate) fn new(db: Db, snapshot: Arc<Snapshot>, taken: Instant, age_max: Duration) -> View {
+        View { db, snapshot, taken, age_max }
     }
 
     /// The snapshot that is read through.
@@ -36,7 +38,7 @@ impl View {
     /// The value of a key.
     ///
     /// # Errors
-    /// If the view is older than [`SNAPSHOT_AGE_MAX`], the key too long, or the store fails.
+    /// If the view is too old, see [`SNAPSHOT_AGE_MAX`], the key too long, or the store fails.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.entry(table, key)?.map(|entry| entry.value))
     }
@@ -60,16 +62,16 @@ impl View {
     }
 
     fn reader(&self) -> Result<Reader<'_>, Error> {
-        check_age(self.taken.elapsed())?;
+        check_age(self.taken.elapsed(), self.age_max)?;
         Ok(Reader { store: self.db.store(), snapshot: &self.snapshot })
     }
 }
 
-fn check_age(age: Duration) -> Result<(), Error> {
-    if age <= SNAPSHOT_AGE_MAX {
+fn check_age(age: Duration, max: Duration) -> Result<(), Error> {
+    if age <= max {
         return Ok(());
     }
-    let [age_ms, max_ms] = [age, SNAPSHOT_AGE_MAX].map(|d| d.as_millis() as u64);
+    let [age_ms, max_ms] = [age, max].map(|d| d.as_millis() as u64);
     Err(Error::SnapshotTooOld { age_ms, max_ms })
 }
 
@@ -79,8 +81,8 @@ mod tests {
 
     #[test]
     fn an_old_view_is_not_read_through() {
-        assert!(check_age(SNAPSHOT_AGE_MAX).is_ok());
-        let late = check_age(SNAPSHOT_AGE_MAX + Duration::from_millis(1));
+        assert!(check_age(SNAPSHOT_AGE_MAX, SNAPSHOT_AGE_MAX).is_ok());
+        let late = check_age(SNAPSHOT_AGE_MAX + Duration::from_millis(1), SNAPSHOT_AGE_MAX);
         assert!(matches!(late, Err(Error::SnapshotTooOld { age_ms: 60_001, max_ms: 60_000 })), "{late:?}");
     }
 }
