@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 a check failed.
 #![deny(unsafe_code)]
 
+mod check;
 mod output;
 mod serve;
 mod status;
@@ -30,6 +31,9 @@ enum Command {
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
+    /// Run a check: the house under load, while everything is killed
+    #[command(subcommand)]
+    Check(check::CheckCommand),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Tx(command) => tx::run(&command),
+        Command::Check(command) => check::run(&command),
     };
     outcome.unwrap_or_else(|error| {
         output::print_error(error.as_ref());
