@@ -68,6 +68,10 @@ impl Storage for Faulty {
     fn open_writer(&mut self, count: usize, bytes: usize) -> io::Result<Vec<Buffer>> {
         self.under.open_writer(count, bytes)
     }
+    fn is_durable(&self) -> bool {
+        self.under.is_durable()
+    }
+
     fn write_path(&self) -> String {
         self.under.write_path()
     }
