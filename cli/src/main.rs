@@ -1,2 +1,51 @@
 //! Operates: the one binary `seriatim`.
-fn main() {}
+//!
+//! Exit codes: 0 done, 1 error, 2 wrong usage, 3 a check failed.
+#![deny(unsafe_code)]
+
+mod check;
+mod output;
+mod serve;
+mod status;
+mod target;
+mod tx;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A transaction sequencer: write pointers, snapshots, conflict detection, durable decisions.
+#[derive(Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a server
+    Serve(serve::ServeArgs),
+    /// Ask a server how it is
+    Status(status::StatusArgs),
+    /// Look at transactions, and end them
+    #[command(subcommand)]
+    Tx(tx::TxCommand),
+    /// Run a check: the house under load, while everything is killed
+    #[command(subcommand)]
+    Check(check::CheckCommand),
+}
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", "warn")).init();
+    let outcome = match Arguments::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Tx(command) => tx::run(&command),
+        Command::Check(command) => check::run(&command),
+    };
+    outcome.unwrap_or_else(|error| {
+        output::print_error(error.as_ref());
+        ExitCode::from(1)
+    })
+}

@@ -5,14 +5,43 @@
 #![deny(unsafe_code)]
 
 mod change_set;
+mod conflict;
+#[allow(unsafe_code)]
+mod current;
 pub mod event;
+mod history;
+mod image;
+mod limits;
+#[allow(unsafe_code)]
+mod memory;
+mod open_set;
+mod outcomes;
 mod pointer;
 mod pointer_set;
+mod pointers;
+mod published;
+mod publisher;
+#[allow(unsafe_code)]
+mod ring;
+mod sequencer;
 mod snapshot;
+mod sync;
+mod table;
 mod transaction;
+mod winners;
 
 pub use change_set::{CHANGE_IDS_MAX, CHANGE_IDS_WARN, ChangeId, ChangeIds, ChangeSet};
+pub use conflict::Scratch;
+pub use history::History;
+pub use image::ImageError;
+pub use limits::{Limits, LimitsError};
+pub use outcomes::OUTCOMES_MAX_DEFAULT;
 pub use pointer::{CommitNumber, POINTERS_PER_MS, SequencerTime, WritePointer};
 pub use pointer_set::{ChunkWords, PointerSet, chunk_start};
+pub use published::{Applied, ApplyError, InvalidTransaction, Published};
+pub use publisher::Publisher;
+pub use ring::Ticket;
+pub use sequencer::{Begun, Decision, End, Resume, Sequencer, resume, resume_with};
 pub use snapshot::{InvalidSet, Snapshot, SnapshotId};
+pub use table::OpenView;
 pub use transaction::*;

@@ -53,7 +53,7 @@ pub struct Snapshot {
     pub read_pointer: WritePointer,
     /// The snapshot holds exactly the commits up to this number.
     pub csn: CommitNumber,
-    /// Pointers at or below the read pointer that were handed out and had not ended.
+    /// Pointers that were handed out and had not ended: all of those at or below the read pointer, and maybe some above.
     pub in_progress: PointerSet,
     /// Pointers that will never count.
     pub invalid: Arc<InvalidSet>,
@@ -63,6 +63,14 @@ impl Snapshot {
     /// True if a version written under this pointer is part of the snapshot.
     pub fn is_visible(&self, version: WritePointer) -> bool {
         version <= self.read_pointer && !self.in_progress.contains(version) && !self.invalid.contains(version)
+    }
+
+    /// The greatest version that is settled for this reader: what is at or below it will not change its mind.
+    pub fn settled(&self) -> WritePointer {
+        match self.in_progress.first() {
+            Some(first) if first <= self.read_pointer => WritePointer(first.0 - 1),
+            _ => self.read_pointer,
+        }
     }
 
     /// Number of pointers in progress and invalid transactions together.

@@ -1,6 +1,6 @@
 //! What can be asked of a transaction and what it can answer: kinds, options, outcomes, refusals.
 
-use crate::pointer::{CommitNumber, WritePointer};
+use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 
 /// Default deadline of a SHORT transaction: 30 s.
 pub const SHORT_TIMEOUT_MS_DEFAULT: u64 = 30_000;
@@ -202,4 +202,25 @@ impl Full {
         use Full::*;
         [Window, OpenTransactions, EventRing, Invalid].into_iter().find(|f| *f as u8 == code)
     }
+}
+
+/// A transaction that has not ended, as the published state keeps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenTransaction {
+    /// The transaction.
+    pub tx: WritePointer,
+    /// SHORT or LONG.
+    pub kind: Kind,
+    /// No write reaches a store before the commit is decided.
+    pub deferred: bool,
+    /// Stays open when its client disconnects.
+    pub detached: bool,
+    /// A commit was refused: it may only abort or become invalid.
+    pub refused: bool,
+    /// When it expires; [`SequencerTime::NEVER`] for a LONG without a deadline.
+    pub deadline: SequencerTime,
+    /// Commit number of the snapshot it began on.
+    pub snapshot: CommitNumber,
+    /// Greatest version settled for that snapshot.
+    pub settled: WritePointer,
 }

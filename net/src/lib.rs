@@ -1,1 +1,29 @@
 //! Speaks: the pipeline, its event loop and the server around it.
+//!
+//! [`pipeline`] spells the way of a request out in order; whoever has read it has read the program.
+#![deny(unsafe_code)]
+
+mod clock;
+mod connection;
+mod desk;
+mod embedded;
+mod failure;
+mod network;
+mod pipeline;
+mod plant;
+mod publication;
+mod recovery;
+mod server;
+mod sockets;
+
+pub use clock::{Clock, Now, START_AHEAD_MS_MAX, STEP_MS_MAX, SystemClock, Times};
+pub use connection::OUTPUT_BYTES_MAX;
+pub use embedded::{Embedded, EmbeddedError};
+pub use failure::{Failure, ReplayError, StartError};
+pub use network::{ConnectionId, Network, NetworkEvent, ReadOutcome};
+pub use pipeline::{Pipeline, ServerLimits, Started};
+pub use plant::{AbortOnDisconnect, EarlyVisible, Honest, LostUpdate, Plant};
+pub use publication::{WINDOW_IDLE_MS, WINDOW_MS};
+pub use recovery::{Options, RecoveryReport};
+pub use server::{Planted, Server, ServerOptions, StorageKind};
+pub use sockets::{Sockets, Stop};

@@ -1,0 +1,257 @@
+//! The published state as bytes: an image, from which recovery starts and after which it replays.
+//!
+//! Version 1. Varints as in [`crate::event`]; every list is its length and its items. The conflict index is not part
+//! of it: its cells may be ahead of what is durable. Recovery lets every bucket start at the image's commit number and
+//! replays the commits after it, so whoever began earlier is refused as too old and no update is lost.
+
+use std::sync::Arc;
+
+use crate::event::{EventError, put_varint, take_varint};
+use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
+use crate::pointer_set::{ChunkWords, PointerSet};
+use crate::published::{InvalidTransaction, Published};
+use crate::snapshot::InvalidSet;
+use crate::transaction::{InvalidCause, Kind, OpenTransaction};
+
+/// First byte of an image.
+const VERSION: u8 = 1;
+
+const FLAG_LONG: u8 = 1;
+const FLAG_DEFERRED: u8 = 2;
+const FLAG_DETACHED: u8 = 4;
+const FLAG_REFUSED: u8 = 8;
+
+/// Why bytes are no image. The log's checksum covers them, so this is a newer writer or a fault of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Written by a newer version.
+    #[error("image version {0} is not known to this version, which reads {VERSION}")]
+    Version(u8),
+    /// A field does not read.
+    #[error("image is malformed: {0}")]
+    Malformed(#[from] EventError),
+    /// The image goes on past its end.
+    #[error("image has {0} bytes too many")]
+    TooLong(usize),
+}
+
+impl Published {
+    /// The whole state as bytes.
+    pub fn save_image(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(4096 + 12 * self.outcomes.len() + 24 * self.open.len());
+        out.push(VERSION);
+        for number in [
+            self.boot,
+            self.read_pointer.0,
+            self.csn.0,
+            self.window_end.0,
+            self.floor.0,
+            self.time.0,
+            self.stopped_at.map_or(0, |next| next.0),
+            self.known_to,
+            self.named_to,
+            self.invalid.version,
+        ] {
+            put_varint(&mut out, number);
+        }
+        put_pairs(&mut out, self.jumps.iter().copied());
+        put_set(&mut out, &self.in_progress);
+        put_set(&mut out, &self.invalid.pointers);
+        put_pairs(&mut out, self.invalid.intervals.iter().copied());
+        put_pairs(&mut out, self.invalid_details.iter().map(|(tx, details)| (*tx, invalid_word(details))));
+        put_varint(&mut out, self.open.len() as u64);
+        for open in self.open.iter() {
+            let flags = [
+                (open.kind == Kind::Long, FLAG_LONG),
+                (open.deferred, FLAG_DEFERRED),
+                (open.detached, FLAG_DETACHED),
+                (open.refused, FLAG_REFUSED),
+            ];
+            out.push(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
+            for number in [open.tx.0, open.deadline.0, open.snapshot.0, open.settled.0] {
+                put_varint(&mut out, number);
+            }
+        }
+        put_pairs(&mut out, self.outcomes.words());
+        out
+    }
+
+    /// Reads an image, keeping at least `outcomes_max` outcomes.
+    ///
+    /// # Errors
+    /// If the bytes are not an image of this version.
+    pub fn load_image(bytes: &[u8], outcomes_max: usize) -> Result<Published, ImageError> {
+        let rest = &mut &bytes[..];
+        let version = rest.split_off_first().copied().unwrap_or(0);
+        if version != VERSION {
+            return Err(ImageError::Version(version));
+        }
+        let mut state = Published::new(outcomes_max);
+        state.boot = take_varint(rest)?;
+        state.read_pointer = WritePointer(take_varint(rest)?);
+        state.csn = CommitNumber(take_varint(rest)?);
+        state.window_end = WritePointer(take_varint(rest)?);
+        state.floor = WritePointer(take_varint(rest)?);
+        state.time = SequencerTime(take_varint(rest)?);
+        state.stopped_at = Some(WritePointer(take_varint(rest)?)).filter(|next| next.0 != 0);
+        state.known_to = take_varint(rest)?;
+        state.named_to = take_varint(rest)?;
+        let invalid_version = take_varint(rest)?;
+        take_pairs(rest, |old_end, new_start| {
+            state.jumps.push_back((old_end, new_start));
+            Ok(())
+        })?;
+        state.in_progress = take_set(rest)?;
+        let pointers = take_set(rest)?;
+        let mut intervals = Vec::new();
+        take_pairs(rest, |first, end| {
+            intervals.push((first, end));
+            Ok(())
+        })?;
+        state.invalid = Arc::new(InvalidSet { version: invalid_version, pointers, intervals });
+        take_pairs(rest, |tx, word| {
+            state.invalid_details.insert(tx, invalid_of(word)?);
+            Ok(())
+        })?;
+        for _ in 0..take_varint(rest)? {
+            let flags = *rest.split_off_first().ok_or(EventError::TooShort)?;
+            state.open.insert(OpenTransaction {
+                tx: WritePointer(take_varint(rest)?),
+                kind: if flags & FLAG_LONG != 0 { Kind::Long } else { Kind::Short },
+                deferred: flags & FLAG_DEFERRED != 0,
+                detached: flags & FLAG_DETACHED != 0,
+                refused: flags & FLAG_REFUSED != 0,
+                deadline: SequencerTime(take_varint(rest)?),
+                snapshot: CommitNumber(take_varint(rest)?),
+                settled: WritePointer(take_varint(rest)?),
+            });
+        }
+        take_pairs(rest, |tx, word| {
+            state.outcomes.push(tx, word);
+            Ok(())
+        })?;
+        if rest.is_empty() { Ok(state) } else { Err(ImageError::TooLong(rest.len())) }
+    }
+}
+
+fn invalid_word(details: &InvalidTransaction) -> u64 {
+    (details.cause as u64) << 1 | u64::from(details.kind == Kind::Long)
+}
+
+fn invalid_of(word: u64) -> Result<InvalidTransaction, EventError> {
+    let cause = u8::try_from(word >> 1).ok().and_then(InvalidCause::from_u8).ok_or(EventError::OutOfRange)?;
+    Ok(InvalidTransaction { kind: if word & 1 != 0 { Kind::Long } else { Kind::Short }, cause })
+}
+
+fn put_pairs(out: &mut Vec<u8>, pairs: impl Iterator<Item = (u64, u64)> + Clone) {
+    put_varint(out, pairs.clone().count() as u64);
+    for (a, b) in pairs {
+        put_varint(out, a);
+        put_varint(out, b);
+    }
+}
+
+fn take_pairs(bytes: &mut &[u8], mut each: impl FnMut(u64, u64) -> Result<(), EventError>) -> Result<(), EventError> {
+    for _ in 0..take_varint(bytes)? {
+        each(take_varint(bytes)?, take_varint(bytes)?)?;
+    }
+    Ok(())
+}
+
+fn put_set(out: &mut Vec<u8>, set: &PointerSet) {
+    let mut chunks = 0;
+    set.for_each_difference(&PointerSet::new(), |_, _| chunks += 1);
+    put_varint(out, chunks);
+    set.for_each_difference(&PointerSet::new(), |number, words| {
+        put_varint(out, number);
+        for word in words {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    });
+}
+
+fn take_set(bytes: &mut &[u8]) -> Result<PointerSet, EventError> {
+    let mut set = PointerSet::new();
+    for _ in 0..take_varint(bytes)? {
+        let number = take_varint(bytes)?;
+        let mut words: ChunkWords = [0; 4];
+        for word in &mut words {
+            let (first, rest) = bytes.split_first_chunk::<8>().ok_or(EventError::TooShort)?;
+            *word = u64::from_le_bytes(*first);
+            *bytes = rest;
+        }
+        set.put_chunk(number, words);
+    }
+    Ok(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Begin, Event, IdBytes, PointerContext};
+
+    fn state() -> Published {
+        let mut state = Published::new(4096);
+        let begin = |first, count, kind| {
+            Event::Begin(Begin {
+                first: WritePointer(first),
+                count,
+                kind,
+                deferred: first % 2 == 0,
+                detached: first % 3 == 0,
+                deadline: if kind == Kind::Long { SequencerTime::NEVER } else { SequencerTime(30_000) },
+                snapshot: CommitNumber(3),
+                settled: WritePointer(90),
+            })
+        };
+        let mut events = vec![
+            Event::Start { boot: 9, first: WritePointer(100), time: SequencerTime(1) },
+            Event::Window { end: WritePointer(9_000) },
+            begin(100, 600, Kind::Short),
+            Event::Tick { old_end: WritePointer(700), new_start: WritePointer(2_000) },
+            begin(2_000, 5, Kind::Long),
+            Event::Tick { old_end: WritePointer(2_005), new_start: WritePointer(3_000) },
+        ];
+        events
+            .extend((100..600).step_by(3).map(|tx| Event::Commit { tx: WritePointer(tx), stored: Default::default() }));
+        events.extend((101..600).step_by(6).map(|tx| Event::Aborted { tx: WritePointer(tx) }));
+        events.extend([605, 2_001].map(|tx| Event::Invalidated { tx: WritePointer(tx), cause: InvalidCause::Expired }));
+        events.push(Event::Refused { tx: WritePointer(606) });
+        for event in events {
+            let mut bytes = Vec::new();
+            event.encode(&mut PointerContext::default(), &mut bytes);
+            let event: Event<IdBytes> =
+                Event::decode(event.kind() as u8, &bytes, &mut PointerContext::default()).unwrap();
+            state.apply(&event).unwrap();
+        }
+        state
+    }
+
+    #[test]
+    fn an_image_reads_back_as_the_state_it_was_taken_of() {
+        let mut state = state();
+        let mut read = Published::load_image(&state.save_image(), 4096).unwrap();
+        read.number = state.number;
+        let (old, new) = (state.next_snapshot(), read.next_snapshot());
+        assert_eq!(old.digest(), new.digest());
+        assert_eq!((&old.in_progress, &old.invalid), (&new.in_progress, &new.invalid));
+        for tx in (90..3_100).map(WritePointer) {
+            assert_eq!(state.status(tx), read.status(tx));
+            assert_eq!(state.open_transaction(tx), read.open_transaction(tx));
+            assert_eq!(state.invalid_transaction(tx), read.invalid_transaction(tx));
+        }
+        assert_eq!((state.first_free(), state.jumps, state.known_to), (read.first_free(), read.jumps, read.known_to));
+    }
+
+    #[test]
+    fn bytes_that_are_cut_extended_or_newer_are_refused() {
+        let mut bytes = state().save_image();
+        for cut in (0..bytes.len()).step_by(7) {
+            assert!(Published::load_image(&bytes[..cut], 4096).is_err(), "cut at {cut}");
+        }
+        bytes.push(0);
+        assert!(matches!(Published::load_image(&bytes, 4096), Err(ImageError::TooLong(1))));
+        bytes[0] = 2;
+        assert!(matches!(Published::load_image(&bytes, 4096), Err(ImageError::Version(2))));
+    }
+}

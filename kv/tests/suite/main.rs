@@ -1,0 +1,7 @@
+//! One suite of cases over every store.
+
+mod endings;
+mod isolation;
+mod model;
+mod stress;
+mod support;

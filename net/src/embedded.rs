@@ -1,0 +1,436 @@
+//! A sequencer inside the process that uses it: the pipeline without sockets.
+//!
+//! Begins and decisions run on the callers' threads, side by side. Whoever has to wait for the disk takes the durable
+//! half in hand if nobody else has it, carries everybody's events to the disk, and wakes those whose group it was: a
+//! group commit without a thread of its own on the way. A keeper thread looks after the window, deadlines and the quiet
+//! log in between.
+//!
+//! Durability, refusals and snapshots are those of the server; so is what a crash leaves.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use seriatim_core::{
+    BeginError, BeginOptions, Begun, ChangeSet, CommitError, CommitNumber, Decision, End, Full, InvalidCause, Scratch,
+    Sequencer, SequencerTime, Snapshot, Status, Ticket, WritePointer,
+};
+use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, Storage};
+
+use crate::clock::{SystemClock, Times};
+use crate::failure::{Failure, StartError};
+use crate::plant::Honest;
+use crate::publication::Publication;
+use crate::recovery::{Options, RecoveryReport, recover};
+
+/// How often the keeper looks.
+const KEEPER_EVERY: Duration = Duration::from_millis(10);
+
+/// A sequencer inside this process; see the head of this file. Cheap to clone; the last clone stops it cleanly.
+#[derive(Clone)]
+pub struct Embedded {
+    house: Arc<House>,
+}
+
+struct House {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    core: Arc<Sequencer>,
+    /// Sequencer time at a moment of this run.
+    started: (Instant, SequencerTime),
+    /// Tickets below are published. Written by whoever leads, read by whoever waits.
+    released_to: AtomicU64,
+    lead: Mutex<Lead>,
+    /// Guards nothing but the wait: who fails to lead waits here until the leader has news or leaves.
+    waiting: Mutex<Waiting>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    stopping: bool,
+}
+
+/// The durable half, and whose turn it is to carry it.
+struct Lead {
+    half: Box<dyn DurableHalf>,
+    times: Times,
+    clock: SystemClock,
+    failure: Option<Failure>,
+}
+
+/// The durable half over some storage.
+trait DurableHalf: Send {
+    fn step(&mut self, times: &mut Times, clock: &SystemClock, block: bool) -> Result<(), Failure>;
+    fn released_to(&self) -> u64;
+    fn status(&self, tx: WritePointer) -> Status;
+    fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>>;
+    fn stop(&mut self, times: &mut Times, clock: &SystemClock) -> Result<(), Failure>;
+}
+
+impl<S: Storage> DurableHalf for Publication<S, Honest> {
+    fn step(&mut self, times: &mut Times, clock: &SystemClock, block: bool) -> Result<(), Failure> {
+        let now = times.look(clock);
+        self.publish(now)?;
+        self.tick(now);
+        self.keep(now);
+        self.append()?;
+        self.submit(now)?;
+        if block {
+            self.publish_blocking(now)?
+        } else {
+            self.publish(now)?
+        };
+        Ok(())
+    }
+
+    fn released_to(&self) -> u64 {
+        Publication::released_to(self)
+    }
+
+    fn status(&self, tx: WritePointer) -> Status {
+        Publication::status(self, tx)
+    }
+
+    fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>> {
+        Publication::abort_invalid(self, tx)
+    }
+
+    fn stop(&mut self, times: &mut Times, clock: &SystemClock) -> Result<(), Failure> {
+        Publication::stop(self, || times.look(clock))
+    }
+}
+
+impl Embedded {
+    /// Opens a durable sequencer in a directory, which it makes if it is not there.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn open(directory: impl Into<PathBuf>, options: &Options) -> Result<Embedded, StartError> {
+        Embedded::over(DiskStorage::new(directory.into(), DiskOptions::default()), options)
+            .map(|(embedded, _)| embedded)
+    }
+
+    /// A sequencer that remembers nothing: for tests and development.
+    ///
+    /// # Errors
+    /// If the limits contradict each other.
+    pub fn in_memory(options: &Options) -> Result<Embedded, StartError> {
+        Embedded::over(MemoryStorage::new(), options).map(|(embedded, _)| embedded)
+    }
+
+    /// Opens a sequencer over any storage, and says what was found there.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn over<S: Storage + 'static>(storage: S, options: &Options) -> Result<(Embedded, RecoveryReport), StartError> {
+        let clock = SystemClock::default();
+        let mut ready = recover(storage, options, &clock)?;
+        let report = std::mem::take(&mut ready.report);
+        let mut times = ready.times.take().expect("recovery started them");
+        let started = (Instant::now(), times.look(&clock).sequencer);
+        let half: Publication<S, Honest> = Publication::new(ready, options);
+        let shared = Arc::new(Shared {
+            core: half.core().clone(),
+            started,
+            released_to: AtomicU64::new(0),
+            lead: Mutex::new(Lead { half: Box::new(half), times, clock, failure: None }),
+            waiting: Mutex::default(),
+            news: Condvar::new(),
+        });
+        let kept = shared.clone();
+        let keeper = std::thread::Builder::new().name("seriatim-keeper".to_owned()).spawn(move || kept.keep());
+        let keeper = keeper.map_err(|source| StartError::Thread { source })?;
+        Ok((Embedded { house: Arc::new(House { shared, keeper: Some(keeper) }) }, report))
+    }
+
+    /// Begins a transaction. Does not wait for the disk.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    pub fn begin(&self, options: &BeginOptions) -> Result<Begun, EmbeddedError<BeginError>> {
+        self.begin_many(options, 1)
+    }
+
+    /// Begins `count` transactions on one snapshot, with neighbouring pointers. Does not wait for the disk.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    pub fn begin_many(&self, options: &BeginOptions, count: u32) -> Result<Begun, EmbeddedError<BeginError>> {
+        let shared = &self.house.shared;
+        let now = || shared.now();
+        match shared.core.begin(now(), options, count, 0) {
+            Err(BeginError::Overloaded(_)) => {
+                // The keeper is behind: carry the events on, then it is a matter of the disk.
+                shared.lead(false)?;
+                shared.core.begin(now(), options, count, 0).map_err(EmbeddedError::Refused)
+            }
+            begun => begun.map_err(EmbeddedError::Refused),
+        }
+    }
+
+    /// Decides a transaction in one step, and waits until the decision is durable.
+    ///
+    /// # Errors
+    /// A refusal of the commit, which is durable too, or the failure of the log.
+    pub fn commit(&self, tx: WritePointer, changes: &ChangeSet) -> Result<CommitNumber, EmbeddedError<CommitError>> {
+        let mut outcome = self.commit_many(std::iter::once((tx, changes)), &mut Scratch::default())?;
+        outcome.pop().expect("one outcome for one commit").map_err(EmbeddedError::Refused)
+    }
+
+    /// Decides many transactions, then waits once until all decisions are durable. Outcomes come in the same order.
+    ///
+    /// # Errors
+    /// If the log failed: what was decided is unknown then.
+    pub fn commit_many<'c>(
+        &self,
+        commits: impl IntoIterator<Item = (WritePointer, &'c ChangeSet)>,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Result<CommitNumber, CommitError>>, Failure> {
+        let shared = &self.house.shared;
+        let now = shared.now();
+        let mut latest = None;
+        let mut undecided = Vec::new();
+        let mut outcomes: Vec<Result<CommitNumber, CommitError>> = Vec::new();
+        for (index, (tx, changes)) in commits.into_iter().enumerate() {
+            let mut decision = shared.core.commit(now, tx, changes, scratch);
+            if let Decision::Denied(CommitError::Overloaded(_)) = decision {
+                shared.lead(true)?;
+                decision = shared.core.commit(now, tx, changes, scratch);
+            }
+            let (outcome, ticket) = match decision {
+                Decision::Committed { csn, ticket } => (Ok(csn), Some(ticket)),
+                Decision::Refused { error, ticket } => (Err(error), Some(ticket)),
+                Decision::Denied(error) => (Err(error), None),
+                Decision::Ending { ticket } => {
+                    undecided.push(index);
+                    (Err(CommitError::NotInProgress { tx, ended: Status::Deciding }), Some(ticket))
+                }
+                Decision::Unknown => {
+                    undecided.push(index);
+                    (Err(CommitError::NotInProgress { tx, ended: Status::Forgotten }), None)
+                }
+            };
+            latest = latest.max(ticket);
+            outcomes.push(outcome);
+        }
+        shared.wait_for(latest)?;
+        for index in undecided {
+            if let Err(CommitError::NotInProgress { tx, ended }) = &mut outcomes[index] {
+                *ended = shared.status(*tx);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Asks for the memory that a commit of this change set will need.
+    pub fn prefetch(&self, changes: &ChangeSet) {
+        self.house.shared.core.prefetch(changes);
+    }
+
+    /// Ends a transaction whose writes were rolled back, and says how it ended. Waits until that is durable.
+    ///
+    /// # Errors
+    /// If the log failed or is full.
+    pub fn abort(&self, tx: WritePointer) -> Result<Status, EmbeddedError<Full>> {
+        let shared = &self.house.shared;
+        match shared.core.abort(tx) {
+            End::Unknown => {
+                let pushed = shared.leader()?.half.abort_invalid(tx);
+                if let Some(ticket) = pushed {
+                    shared.wait_for(Some(ticket.map_err(EmbeddedError::Refused)?))?;
+                }
+                Ok(shared.status(tx))
+            }
+            end => shared.ended(tx, end),
+        }
+    }
+
+    /// Ends a transaction whose writes may stand: they stay excluded. False if it had ended before. Waits until that is
+    /// durable.
+    ///
+    /// # Errors
+    /// If the log failed or is full.
+    pub fn invalidate(&self, tx: WritePointer) -> Result<bool, EmbeddedError<Full>> {
+        let shared = &self.house.shared;
+        match shared.core.invalidate(tx, InvalidCause::Asked) {
+            End::Unknown => Ok(false),
+            end => {
+                let ends_here = matches!(end, End::Ended { .. });
+                shared.ended(tx, end).map(|_| ends_here)
+            }
+        }
+    }
+
+    /// Ends the doubt about a transaction: an open one becomes invalid, durably; an ended one says how it ended.
+    ///
+    /// # Errors
+    /// If the log failed or is full.
+    pub fn settle(&self, tx: WritePointer) -> Result<Status, EmbeddedError<Full>> {
+        let shared = &self.house.shared;
+        if shared.core.look(tx) == Some(Status::Refused) {
+            shared.lead(true)?;
+            return Ok(shared.status(tx));
+        }
+        match shared.core.invalidate(tx, InvalidCause::Settled) {
+            End::Unknown => Ok(shared.status(tx)),
+            end => shared.ended(tx, end),
+        }
+    }
+
+    /// Where a transaction stands.
+    pub fn status(&self, tx: WritePointer) -> Status {
+        self.house.shared.status(tx)
+    }
+
+    /// The newest snapshot. It holds every commit that was acknowledged before this call.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.house.shared.core.snapshot()
+    }
+
+    /// Takes `count` neighbouring numbers that are unique and grow, and never become transactions.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    pub fn timestamps(&self, count: u32) -> Result<WritePointer, EmbeddedError<BeginError>> {
+        self.house.shared.core.timestamps(count).map(|(first, _)| first).map_err(EmbeddedError::Refused)
+    }
+}
+
+/// Why an embedded sequencer did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EmbeddedError<E: std::error::Error + 'static> {
+    /// It refused.
+    #[error(transparent)]
+    Refused(E),
+    /// The log failed, now or earlier: every further call that needs it says so.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl Shared {
+    fn now(&self) -> SequencerTime {
+        let (at, time) = self.started;
+        time.plus_ms(at.elapsed().as_millis() as u64)
+    }
+
+    fn leader(&self) -> Result<MutexGuard<'_, Lead>, Failure> {
+        // A panic of an earlier leader leaves the log in an unknown place, like a failed write.
+        let lead = self.lead.lock().map_err(|_| Failure::Panicked)?;
+        match &lead.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(lead),
+        }
+    }
+
+    /// Carries events one group further, and tells those who wait.
+    fn lead(&self, block: bool) -> Result<(), Failure> {
+        let mut lead = self.leader()?;
+        self.lead_on(&mut lead, block)
+    }
+
+    fn lead_on(&self, lead: &mut Lead, block: bool) -> Result<(), Failure> {
+        let Lead { half, times, clock, failure } = lead;
+        let stepped = half.step(times, clock, block);
+        // Release, paired with the acquire in `wait_for`: who sees its ticket released also finds the snapshot that holds
+        // its commit, and the outcome.
+        self.released_to.store(half.released_to(), Ordering::Release);
+        if let Err(error) = &stepped {
+            *failure = Some(error.clone());
+        }
+        stepped
+    }
+
+    /// Waits until a ticket is published, leading if nobody else does.
+    fn wait_for(&self, ticket: Option<Ticket>) -> Result<(), Failure> {
+        let Some(ticket) = ticket else { return Ok(()) };
+        // Acquire, paired with the release in `lead_on`.
+        while self.released_to.load(Ordering::Acquire) <= ticket.0 {
+            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            match self.lead.try_lock() {
+                Ok(mut lead) => {
+                    drop(waiting);
+                    if let Some(failure) = &lead.failure {
+                        return Err(failure.clone());
+                    }
+                    let stepped = self.lead_on(&mut lead, true);
+                    drop(lead);
+                    self.tell();
+                    stepped?;
+                }
+                Err(TryLockError::Poisoned(_)) => return Err(Failure::Panicked),
+                // Whoever leads takes `waiting` before it tells, so its news cannot come before this wait begins.
+                Err(TryLockError::WouldBlock) => {
+                    drop(self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an end, and says how the transaction stands then.
+    fn ended(&self, tx: WritePointer, end: End) -> Result<Status, EmbeddedError<Full>> {
+        match end {
+            End::Ended { status, ticket } => {
+                self.wait_for(Some(ticket))?;
+                Ok(status)
+            }
+            End::Ending { ticket } => {
+                self.wait_for(Some(ticket))?;
+                Ok(self.status(tx))
+            }
+            End::Unknown => Ok(self.status(tx)),
+            End::Denied(CommitError::Overloaded(full)) => Err(EmbeddedError::Refused(full)),
+            End::Denied(error) => panic!("an end was denied for another reason than room: {error}"),
+        }
+    }
+
+    /// Where a transaction stands; after a failure, where the decided state has it.
+    fn status(&self, tx: WritePointer) -> Status {
+        let decided = self.core.look(tx);
+        decided.unwrap_or_else(|| self.leader().map_or(Status::Forgotten, |lead| lead.half.status(tx)))
+    }
+
+    /// The keeper's life: a look every few milliseconds, when nobody else leads.
+    fn keep(&self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        while !waiting.stopping {
+            waiting = self.news.wait_timeout(waiting, KEEPER_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            drop(waiting);
+            if let Ok(mut lead) = self.lead.try_lock()
+                && lead.failure.is_none()
+                && let Err(failure) = self.lead_on(&mut lead, false)
+            {
+                log::error!("{failure}");
+            }
+            self.tell();
+            waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn tell(&self) {
+        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.news.notify_all();
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner).stopping = true;
+        self.shared.news.notify_all();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+        if let Ok(mut lead) = self.shared.leader() {
+            let Lead { half, times, clock, .. } = &mut *lead;
+            if let Err(failure) = half.stop(times, clock) {
+                log::error!("stop: {failure}");
+            }
+        }
+    }
+}

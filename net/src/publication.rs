@@ -1,0 +1,436 @@
+//! The durable half of the pipeline: events leave the ring in order, become a group, become durable, become visible.
+//!
+//! One owner at a time holds it: the server's thread, or whichever thread of an embedded sequencer is waiting. At any
+//! moment
+//!
+//! ```text
+//!  tickets:   … released │ in flight │ appended │ in the ring …
+//!                        ▲           ▲          ▲
+//!                  released_to  submitted_to  appended_to
+//! ```
+//!
+//! and a reply that claims what ticket `t` claims may leave once `t < released_to`: its group is durable, the published
+//! state holds it, and the snapshot that begins from now on start from shows it.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seriatim_core::event::{Begin, Event, PointerContext};
+use seriatim_core::{
+    Applied, CommitNumber, Full, InvalidCause, Kind, Published, Publisher, Sequencer, Snapshot, SnapshotId, Status,
+    Ticket, WritePointer,
+};
+use seriatim_wal::{AppendError, Log, SaveError, Storage, StoreId, SubmitError};
+
+use crate::clock::Now;
+use crate::failure::Failure;
+use crate::plant::Plant;
+use crate::recovery::{Options, Ready, apply_event, apply_group, stamp};
+
+/// How far ahead of the clock the window of durable pointers reaches while pointers are asked for: 2 s.
+pub const WINDOW_MS: u64 = 2_000;
+/// How far ahead it reaches while nobody asks: 30 s, so that an idle sequencer writes four times a minute.
+pub const WINDOW_IDLE_MS: u64 = 30_000;
+/// A counter further ahead of the clock than this gets no more window than it needs: 60 s.
+const COUNTER_AHEAD_MS_MAX: u64 = 60_000;
+/// The window of a counter that is too far ahead: 100 ms, which at a million pointers a millisecond is plenty.
+const WINDOW_AHEAD_MS: u64 = 100;
+/// How long nobody has asked for a pointer before the sequencer counts as idle: 5 s.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
+/// After this time without news an empty group closes the log, so that what was acknowledged has a successor: 10 ms.
+const CLOSE_AFTER: Duration = Duration::from_millis(10);
+/// Snapshots kept as bases of differences.
+const RECENT_SNAPSHOTS: usize = 1024;
+/// Log bytes between two images.
+const IMAGE_EVERY_BYTES: u64 = 256 << 20;
+
+/// The durable half of the pipeline; see the head of this file.
+pub(crate) struct Publication<S: Storage, P> {
+    core: Arc<Sequencer>,
+    publisher: Publisher,
+    published: Published,
+    log: Log<S>,
+    store: StoreId,
+    invalid_max: u64,
+    /// Events that left the ring and found no room in the open group, in order; nothing overtakes them.
+    held: VecDeque<(Option<Ticket>, Event)>,
+    context: PointerContext,
+    payload: Vec<u8>,
+    appended_to: u64,
+    submitted_to: u64,
+    released_to: u64,
+    /// Commits decided up to the end of the open group.
+    appended_csn: CommitNumber,
+    submitted_csn: CommitNumber,
+    recent: VecDeque<Arc<Snapshot>>,
+    window_asked: WritePointer,
+    /// When a pointer was last asked for, and when something last became durable.
+    asked_at: Duration,
+    durable_at: Duration,
+    image_at_bytes: u64,
+    no_room: bool,
+    /// What the planted early publisher has still to see durable.
+    early: Vec<Event>,
+    plant: PhantomData<P>,
+}
+
+impl<S: Storage, P: Plant> Publication<S, P> {
+    pub(crate) fn new(ready: Ready<S>, options: &Options) -> Publication<S, P> {
+        let Ready { publisher, published, log, store, snapshot, .. } = ready;
+        let csn = published.csn();
+        Publication {
+            core: publisher.sequencer().clone(),
+            window_asked: published.window_end(),
+            publisher,
+            published,
+            image_at_bytes: IMAGE_EVERY_BYTES,
+            log,
+            store,
+            invalid_max: options.invalid_max,
+            held: VecDeque::new(),
+            context: PointerContext::default(),
+            payload: Vec::new(),
+            appended_to: 0,
+            submitted_to: 0,
+            released_to: 0,
+            appended_csn: csn,
+            submitted_csn: csn,
+            recent: VecDeque::from([snapshot]),
+            asked_at: Duration::ZERO,
+            durable_at: Duration::ZERO,
+            no_room: false,
+            early: Vec::new(),
+            plant: PhantomData,
+        }
+    }
+
+    /// The decided state.
+    pub(crate) fn core(&self) -> &Arc<Sequencer> {
+        &self.core
+    }
+
+    /// The published state.
+    pub(crate) fn published(&self) -> &Published {
+        &self.published
+    }
+
+    pub(crate) fn log(&self) -> &Log<S> {
+        &self.log
+    }
+
+    pub(crate) fn store(&self) -> StoreId {
+        self.store
+    }
+
+    /// The pointer that is handed out next.
+    pub(crate) fn next_pointer(&self) -> WritePointer {
+        self.publisher.next_pointer()
+    }
+
+    /// True if what this ticket claims may be answered.
+    pub(crate) fn is_released(&self, ticket: Ticket) -> bool {
+        ticket.0 < self.released_to
+    }
+
+    /// Tickets below this one are released.
+    pub(crate) fn released_to(&self) -> u64 {
+        self.released_to
+    }
+
+    /// A ticket that is released only when everything decided so far is; `None` if that is so already.
+    pub(crate) fn last_ticket(&self) -> Option<Ticket> {
+        let next = self.publisher.next_ticket().0;
+        (next > self.released_to).then(|| Ticket(next - 1))
+    }
+
+    /// True while the log has no room for another segment.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.no_room
+    }
+
+    /// Where a transaction stands: decided if it is open, else published.
+    pub(crate) fn status(&self, tx: WritePointer) -> Status {
+        self.core.look(tx).unwrap_or_else(|| self.published.status(tx))
+    }
+
+    /// The newest published snapshot.
+    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
+        self.recent.back().expect("there is always a newest snapshot")
+    }
+
+    /// A snapshot of this run by its name, if it is recent enough to be the base of a difference.
+    pub(crate) fn recent(&self, id: SnapshotId) -> Option<&Arc<Snapshot>> {
+        let oldest = self.recent.front()?.id;
+        let place = id.number.checked_sub(oldest.number).filter(|_| id.boot == oldest.boot)?;
+        self.recent.get(usize::try_from(place).ok()?)
+    }
+
+    /// Reports the rollback of a transaction that is invalid already. `None` if that changes nothing: it is no SHORT, or
+    /// not invalid.
+    pub(crate) fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>> {
+        let details = self.published.invalid_transaction(tx)?;
+        (details.kind == Kind::Short).then(|| self.publisher.push(Event::Aborted { tx }))
+    }
+
+    /// Drops everything open and invalid. Nobody may decide at the same time.
+    pub(crate) fn reset(&mut self) -> Result<(WritePointer, Ticket), Full> {
+        // The event first: once the table is cleared there is no way back.
+        let floor = self.publisher.next_pointer();
+        let ticket = self.publisher.push(Event::Reset { floor })?;
+        let cleared = self.publisher.reset();
+        assert_eq!(cleared, floor, "somebody took a pointer during a reset");
+        Ok((floor, ticket))
+    }
+
+    /// Somebody is about to ask for pointers: lifts them to the clock and writes the jump down before any event that may
+    /// name a pointer beyond it.
+    pub(crate) fn tick(&mut self, now: Now) {
+        self.asked_at = now.monotonic;
+        // What is in the ring names pointers before the jump, and what comes later may name some after it.
+        if let Some(tick) = self.publisher.tick(now.wall_ms) {
+            self.held.push_back((None, tick));
+        }
+    }
+
+    /// Keeps the window of pointers ahead of the clock and ends what has expired. Cheap; called every turn.
+    pub(crate) fn keep(&mut self, now: Now) {
+        self.keep_window(now);
+        let core = &self.core;
+        self.published.for_each_due(now.sequencer, |open| {
+            // An end that finds the ring full is tried again a second later; any other answer ends the matter.
+            let _ = core.invalidate(open.tx, InvalidCause::Expired);
+        });
+        self.publisher.refuse_long(self.published.invalid().len() >= self.invalid_max);
+    }
+
+    fn keep_window(&mut self, now: Now) {
+        let idle = now.monotonic.saturating_sub(self.asked_at) > IDLE_AFTER;
+        let clock = WritePointer::at_ms(now.wall_ms);
+        let reach = self.publisher.next_pointer().max(clock);
+        let ahead_ms = match (reach.ms_since_epoch() - clock.ms_since_epoch() > COUNTER_AHEAD_MS_MAX, idle) {
+            (true, _) => WINDOW_AHEAD_MS,
+            (false, true) => WINDOW_IDLE_MS,
+            (false, false) => WINDOW_MS,
+        };
+        let half = WritePointer::at_ms(reach.ms_since_epoch() + ahead_ms / 2);
+        if self.window_asked >= half {
+            return;
+        }
+        let end = WritePointer::at_ms(reach.ms_since_epoch() + ahead_ms);
+        if self.publisher.push(Event::Window { end }).is_ok() {
+            self.window_asked = end;
+        }
+    }
+
+    /// Moves events from the ring to the open group, in order, as far as it has room.
+    pub(crate) fn append(&mut self) -> Result<(), Failure> {
+        loop {
+            while let Some((ticket, event)) = self.held.front() {
+                let mut context = self.context;
+                self.payload.clear();
+                event.encode(&mut context, &mut self.payload);
+                match self.log.append(event.kind() as u8, &self.payload) {
+                    Ok(_) => self.no_room = false,
+                    Err(AppendError::Full { .. }) => return Ok(()),
+                    Err(AppendError::DiskFull(error) | AppendError::NoSegment(error)) => {
+                        if !std::mem::replace(&mut self.no_room, true) {
+                            log::error!("no room for a further segment of the log, refusing until there is: {error}");
+                        }
+                        return Ok(());
+                    }
+                    Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),
+                    Err(error) => panic!("an event within its limits was not taken: {error}"),
+                }
+                self.context = context;
+                self.appended_to = ticket.map_or(self.appended_to, |ticket| ticket.0 + 1);
+                self.appended_csn.0 += u64::from(matches!(event, Event::Commit { .. }));
+                let (_, event) = self.held.pop_front().expect("the front was just looked at");
+                if P::EARLY_VISIBLE {
+                    self.early.push(event);
+                }
+            }
+            let held = &mut self.held;
+            if self.publisher.drain(DRAIN, |ticket, event| hold(held, ticket, event)) == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Starts the write of the open group if none is in flight. After a quiet moment an empty group follows the last.
+    pub(crate) fn submit(&mut self, now: Now) -> Result<(), Failure> {
+        let stamp = stamp(self.submitted_csn, self.appended_csn.0 - self.submitted_csn.0, now);
+        let submitted = if self.log.open_len() > 0 {
+            self.log.submit(&stamp)
+        } else if self.closing_due_in(now) == Some(Duration::ZERO) {
+            self.log.close_group(&stamp)
+        } else {
+            return Ok(());
+        };
+        let submitted = submitted.map_err(|error| match error {
+            SubmitError::Poisoned(poisoned) => Failure::from(poisoned),
+            error => panic!("a group of the only token was not taken: {error}"),
+        })?;
+        if submitted.is_some() {
+            self.submitted_to = self.appended_to;
+            self.submitted_csn = self.appended_csn;
+            self.context = PointerContext::default();
+            if P::EARLY_VISIBLE {
+                self.publish_early()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long until a closing group is due, if one is.
+    pub(crate) fn closing_due_in(&self, now: Now) -> Option<Duration> {
+        let quiet = now.monotonic.saturating_sub(self.durable_at);
+        (self.log.wants_closing() && !self.log.is_in_flight()).then(|| CLOSE_AFTER.saturating_sub(quiet))
+    }
+
+    /// True while something that was decided is not durable yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.log.is_in_flight() || self.log.open_len() > 0 || !self.held.is_empty() || self.last_ticket().is_some()
+    }
+
+    /// Publishes the group that became durable, if one did: advances the published state, swaps in the next snapshot,
+    /// releases what waited. Never blocks.
+    pub(crate) fn publish(&mut self, now: Now) -> Result<bool, Failure> {
+        self.publish_by(now, |log| log.poll().map(|group| group.is_some()))
+    }
+
+    /// As [`Publication::publish`], but waits for the group in flight.
+    pub(crate) fn publish_blocking(&mut self, now: Now) -> Result<bool, Failure> {
+        self.publish_by(now, |log| log.wait().map(|group| group.is_some()))
+    }
+
+    fn publish_by(
+        &mut self,
+        now: Now,
+        durable: impl FnOnce(&mut Log<S>) -> Result<bool, seriatim_wal::Poisoned>,
+    ) -> Result<bool, Failure> {
+        if !durable(&mut self.log)? {
+            return Ok(false);
+        }
+        let group = self.log.durable_group().expect("a group that became durable stays until the next submit");
+        if !P::EARLY_VISIBLE {
+            let publisher = &mut self.publisher;
+            apply_group(&mut self.published, &group, |_, applied| settle_up(publisher, applied))
+                .map_err(|(_, error)| Failure::Replay(error))?;
+            self.swap_snapshot();
+        }
+        self.released_to = self.submitted_to;
+        self.durable_at = now.monotonic;
+        self.save_image();
+        Ok(true)
+    }
+
+    /// The planted bug: what was only submitted is shown to everybody.
+    fn publish_early(&mut self) -> Result<(), Failure> {
+        for event in std::mem::take(&mut self.early) {
+            let mut payload = Vec::new();
+            event.encode(&mut PointerContext::default(), &mut payload);
+            let applied =
+                apply_event(&mut self.published, event.kind() as u8, &payload, &mut PointerContext::default())
+                    .map_err(Failure::Replay)?;
+            settle_up(&mut self.publisher, applied.1);
+        }
+        self.swap_snapshot();
+        Ok(())
+    }
+
+    fn swap_snapshot(&mut self) {
+        if !self.published.differs_from(self.snapshot()) {
+            return;
+        }
+        let snapshot = self.published.next_snapshot();
+        self.publisher.publish(snapshot.clone());
+        if self.recent.len() == RECENT_SNAPSHOTS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(snapshot);
+    }
+
+    /// Has an image written in the background when the log has grown enough since the last.
+    fn save_image(&mut self) {
+        match self.log.image_saved() {
+            Some(Ok(covers)) => log::debug!("saved an image up to record {covers}"),
+            Some(Err(error)) => log::warn!("{error}: {}", error.source),
+            None => {}
+        }
+        if P::EARLY_VISIBLE || self.log.stats().written_bytes < self.image_at_bytes {
+            return;
+        }
+        self.start_image();
+    }
+
+    /// Has an image of the published state written in the background.
+    pub(crate) fn start_image(&mut self) {
+        let state = self.published.clone();
+        match self.log.save_image(self.log.durable(), Box::new(move |out| out.write_all(&state.save_image()))) {
+            Ok(()) => self.image_at_bytes = self.log.stats().written_bytes + IMAGE_EVERY_BYTES,
+            Err(SaveError::Busy | SaveError::NotNewer { .. }) => {}
+            Err(error) => log::warn!("save an image: {error}"),
+        }
+    }
+
+    /// Makes everything durable, accounts for every pointer, and leaves the log closed. Blocks for the disk.
+    pub(crate) fn stop(&mut self, mut look: impl FnMut() -> Now) -> Result<(), Failure> {
+        self.drain_blocking(&mut look)?;
+        let next = self.publisher.next_pointer();
+        if self.publisher.push(Event::Stop { next }).is_ok() {
+            self.drain_blocking(&mut look)?;
+        }
+        let now = look();
+        let stamp = stamp(self.submitted_csn, 0, now);
+        if matches!(self.log.close_group(&stamp), Ok(Some(_))) {
+            self.publish_blocking(now)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything decided is durable, unless there is no room for it.
+    fn drain_blocking(&mut self, look: &mut impl FnMut() -> Now) -> Result<(), Failure> {
+        loop {
+            let now = look();
+            self.append()?;
+            self.submit(now)?;
+            let published = self.publish_blocking(now)?;
+            if !self.is_behind() || (!published && self.no_room) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Events drained from the ring at once.
+const DRAIN: usize = 64;
+
+/// Queues an event for the open group; begins that continue the one before become part of it.
+fn hold(held: &mut VecDeque<(Option<Ticket>, Event)>, ticket: Ticket, event: Event) {
+    if let (Event::Begin(begin), Some((last, Event::Begin(before)))) = (&event, held.back_mut())
+        && continues(before, begin)
+    {
+        before.count += begin.count;
+        *last = Some(ticket);
+        return;
+    }
+    held.push_back((Some(ticket), event));
+}
+
+fn continues(before: &Begin, begin: &Begin) -> bool {
+    let expected =
+        Begin { first: WritePointer(before.first.0 + u64::from(before.count)), count: begin.count, ..*before };
+    *begin == expected && before.count.checked_add(begin.count).is_some()
+}
+
+/// Does in the decided state what a published event asks for.
+fn settle_up(publisher: &mut Publisher, applied: Applied) {
+    match applied {
+        Applied::Ended(tx) => publisher.forget(tx),
+        Applied::Window(end) => publisher.set_window_end(end),
+        // The table was cleared when the reset was decided.
+        Applied::Nothing | Applied::Reset(_) => {}
+    }
+}

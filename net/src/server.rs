@@ -1,0 +1,164 @@
+//! A server: a pipeline over sockets, with the storage it was told to use.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, Storage};
+
+use crate::clock::SystemClock;
+use crate::failure::{Failure, StartError};
+use crate::pipeline::{Pipeline, ServerLimits};
+use crate::plant::{AbortOnDisconnect, EarlyVisible, Honest, LostUpdate, Plant};
+use crate::recovery::{Options, RecoveryReport};
+use crate::sockets::{Sockets, Stop};
+
+/// How long the sync of lossy storage takes: 2 ms, like a disk's.
+const LOSSY_SYNC: Duration = Duration::from_millis(2);
+
+/// Where a server keeps its log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StorageKind {
+    /// Files in this directory, synced before anything is acknowledged.
+    Disk(PathBuf),
+    /// Memory: nothing outlives the process. For development.
+    Memory,
+    /// Files in this directory, but unsynced bytes live in the process and die with it: a killed process loses what a
+    /// power cut would take. For crash tests.
+    Lossy(PathBuf),
+}
+
+/// Which bug is planted on purpose; see [`Plant`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Planted {
+    /// None: the server that ships.
+    #[default]
+    Nothing,
+    /// [`Plant::LOST_UPDATE`].
+    LostUpdate,
+    /// [`Plant::EARLY_VISIBLE`].
+    EarlyVisible,
+    /// [`Plant::ABORT_ON_DISCONNECT`].
+    AbortOnDisconnect,
+}
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where clients connect over TCP; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Listen beyond the loopback interface though nothing is encrypted and everybody is trusted.
+    pub trust_network: bool,
+    /// A Unix socket to listen on as well.
+    pub unix: Option<PathBuf>,
+    /// Where the log is kept.
+    pub storage: StorageKind,
+    /// The pipeline's settings.
+    pub pipeline: Options,
+    /// Bounds of the network's side.
+    pub limits: ServerLimits,
+    /// A bug planted on purpose.
+    pub plant: Planted,
+}
+
+impl ServerOptions {
+    /// A server on a free loopback port.
+    pub fn new(storage: StorageKind) -> ServerOptions {
+        ServerOptions {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            trust_network: false,
+            unix: None,
+            storage,
+            pipeline: Options::default(),
+            limits: ServerLimits::default(),
+            plant: Planted::Nothing,
+        }
+    }
+}
+
+/// A server that has recovered and listens, and serves once it is run.
+pub struct Server {
+    address: SocketAddr,
+    stop: Stop,
+    report: RecoveryReport,
+    write_path: String,
+    serve: Box<dyn FnOnce() -> Result<(), Failure> + Send>,
+}
+
+impl Server {
+    /// Listens, recovers, and makes this run's first group durable.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(options: ServerOptions) -> Result<Server, StartError> {
+        if !options.listen.ip().is_loopback() && !options.trust_network {
+            return Err(StartError::NotLoopback { address: options.listen });
+        }
+        match options.storage.clone() {
+            StorageKind::Disk(directory) => Server::over(DiskStorage::new(directory, DiskOptions::default()), options),
+            StorageKind::Memory => Server::over(MemoryStorage::new(), options),
+            StorageKind::Lossy(directory) => Server::over(DiskStorage::lossy(directory, LOSSY_SYNC), options),
+        }
+    }
+
+    fn over<S: Storage + 'static>(storage: S, options: ServerOptions) -> Result<Server, StartError> {
+        match options.plant {
+            Planted::Nothing => Server::planted::<S, Honest>(storage, options),
+            Planted::LostUpdate => Server::planted::<S, LostUpdate>(storage, options),
+            Planted::EarlyVisible => Server::planted::<S, EarlyVisible>(storage, options),
+            Planted::AbortOnDisconnect => Server::planted::<S, AbortOnDisconnect>(storage, options),
+        }
+    }
+
+    fn planted<S: Storage + 'static, P: Plant>(storage: S, options: ServerOptions) -> Result<Server, StartError> {
+        let listen = |source: io::Error| StartError::Listen { address: options.listen.to_string(), source };
+        let (sockets, stop) = Sockets::listen(options.listen, options.unix.as_deref()).map_err(listen)?;
+        let address = sockets.local_addr().map_err(listen)?;
+        let (mut pipeline, report) = Pipeline::<_, _, S, P>::start(
+            sockets,
+            SystemClock::default(),
+            storage,
+            &options.pipeline,
+            options.limits.clone(),
+        )?;
+        pipeline.watch_log().map_err(listen)?;
+        let write_path = pipeline.write_path();
+        let asked = stop.clone();
+        let serve = Box::new(move || {
+            while !asked.is_asked() {
+                pipeline.turn()?;
+            }
+            pipeline.stop()
+        });
+        Ok(Server { address, stop, report, write_path, serve })
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What was found in the data directory.
+    pub fn report(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// Which way the log is written.
+    pub fn write_path(&self) -> &str {
+        &self.write_path
+    }
+
+    /// What asks this server to stop, from any thread.
+    pub fn stop_handle(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves on this thread until it is asked to stop; what is decided by then is made durable and answered.
+    ///
+    /// # Errors
+    /// If the log or the event loop failed. What was acknowledged stands; end the process.
+    pub fn run(self) -> Result<(), Failure> {
+        (self.serve)()
+    }
+}
