@@ -6,8 +6,9 @@
 mod check;
 mod output;
 mod serve;
-//mod status;
-//mod tx;
+mod status;
+mod target;
+mod tx;
 
 use std::process::ExitCode;
 
@@ -25,20 +26,23 @@ struct Arguments {
 enum Command {
     /// Run a server
     Serve(serve::ServeArgs),
+    /// Ask a server how it is
+    Status(status::StatusArgs),
+    /// Look at transactions, and end them
+    #[command(subcommand)]
+    Tx(tx::TxCommand),
     /// Run a check: the house under load, while everything is killed
     #[command(subcommand)]
     Check(check::CheckCommand),
-    //Status(status::StatusArgs),
-    //Tx(tx::TxCommand),
 }
 
 fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", "warn")).init();
     let outcome = match Arguments::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Tx(command) => tx::run(&command),
         Command::Check(command) => check::run(&command),
-        //        Command::Status(args) => status::run(&args),
-        //        Command::Tx(command) => tx::run(&command),
     };
     outcome.unwrap_or_else(|error| {
         output::print_error(error.as_ref());

@@ -299,6 +299,11 @@ impl<S: Storage> Log<S> {
         }
     }
 
+    /// Whether durable records outlive the process and a power cut: not in memory, and not on lossy storage.
+    pub fn is_durable(&self) -> bool {
+        self.storage.is_durable()
+    }
+
     /// Which way groups are written, and why that one: for the operator.
     pub fn write_path(&self) -> String {
         self.storage.write_path()

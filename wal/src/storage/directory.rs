@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
+use crate::field::BLOCK_BYTES;
 use crate::file_name::{FileName, LOCK_NAME, TEMPORARY_SUFFIX};
 use crate::storage::{Access, Bytes, FileBytes, Listing, LockError};
 
@@ -112,7 +113,9 @@ impl Directory {
 
     /// See [`crate::Storage::sync`].
     pub(crate) fn sync(&self, file: FileName) -> io::Result<()> {
-        OpenOptions::new().write(true).open(self.file_path(file))?.sync_all()?;
+        let file = OpenOptions::new().write(true).open(self.file_path(file))?;
+        await_direct_writes(&file)?;
+        file.sync_all()?;
         sync_directory(&self.path)
     }
 
@@ -139,6 +142,15 @@ fn make_directory(path: &Path) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
         _ => sync_directory(Path::new(".")),
     }
+}
+
+/// Waits for direct writes that a process before, though killed, still has under way: the kernel ends them in its own time,
+/// and a late one would fall upon what is written next. A file system waits for them before it shortens a file; so the
+/// file gets an empty block at its end and loses it again.
+pub(crate) fn await_direct_writes(file: &File) -> io::Result<()> {
+    let bytes = file.metadata()?.len();
+    file.set_len(bytes + BLOCK_BYTES as u64)?;
+    file.set_len(bytes)
 }
 
 /// Makes the names in a directory durable.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::field::BLOCK_BYTES;
 use crate::file_name::FileName;
-use crate::storage::directory::{make_file, sync_directory};
+use crate::storage::directory::{await_direct_writes, make_file, sync_directory};
 use crate::storage::wake::Wake;
 use crate::storage::{Content, Finished, Job, Source, Wait};
 
@@ -156,7 +156,7 @@ impl Worker {
                 drop(make_file(&directory, name, |file| self.fill(file, 0, bytes))?);
             }
             Source::Recycle(old) => self.recycle(FileName::Segment(old), name, bytes)?,
-            Source::Existing => {}
+            Source::Existing => self.check_unused(name)?,
         }
         let file = OpenOptions::new().read(true).write(true).custom_flags(open_flags).open(self.path(name))?;
         let found = file.metadata()?.len();
@@ -165,6 +165,18 @@ impl Worker {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Ok(file)
+    }
+
+    /// What an earlier process made ready must still be so when its last write has ended.
+    fn check_unused(&self, name: FileName) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
+        await_direct_writes(&file)?;
+        let mut first = [0; BLOCK_BYTES];
+        file.read_exact_at(&mut first, 0)?;
+        if first.iter().any(|byte| *byte != 0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a write of an earlier process landed in it late"));
+        }
+        Ok(())
     }
 
     /// Its blocks were written once already, which is most of the work. The first block goes to zero before the file gets

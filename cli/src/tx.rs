@@ -1,0 +1,203 @@
+//! `seriatim tx`: look at transactions, and end them.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use seriatim_core::{InvalidCause, Kind, Status, WritePointer};
+use seriatim_wire::{ListKind, ListRequest, Listed};
+
+use crate::output::{Outcome, OutputArgs};
+use crate::status::duration;
+use crate::target::TargetArgs;
+
+/// Look at transactions, and end them
+#[derive(Subcommand)]
+pub enum TxCommand {
+    /// List the open transactions, or the invalid ones
+    Ls(LsArgs),
+    /// Show where one transaction stands
+    Show(OneArgs),
+    /// Abort a transaction whose writes were rolled back, or that wrote nothing
+    Abort(OneArgs),
+    /// Invalidate a transaction whose writes may stand: they stay excluded
+    Invalidate(OneArgs),
+}
+
+/// Which to list.
+#[derive(Args)]
+pub struct LsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// List the invalid transactions instead of the open ones
+    #[arg(long)]
+    invalid: bool,
+    /// Start behind this transaction
+    #[arg(long, value_name = "TX", default_value_t = 0)]
+    after: u64,
+    /// List no more than this many
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max: usize,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Which transaction.
+#[derive(Args)]
+pub struct OneArgs {
+    /// The transaction: its write pointer
+    tx: u64,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct Row {
+    tx: u64,
+    /// More than 1 for a range that a crash left unaccounted.
+    count: u64,
+    kind: &'static str,
+    #[serde(flatten)]
+    status: StatusReport,
+    born_ms: u64,
+    remaining_ms: Option<u64>,
+    session: u64,
+    deferred: bool,
+    detached: bool,
+    snapshot: u64,
+}
+
+#[derive(Serialize)]
+struct List {
+    transactions: Vec<Row>,
+    /// There are more behind the last one.
+    more: bool,
+}
+
+#[derive(Serialize)]
+struct One {
+    tx: u64,
+    #[serde(flatten)]
+    status: StatusReport,
+    born_ms: u64,
+}
+
+#[derive(Serialize)]
+struct StatusReport {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit_number: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+}
+
+impl From<Status> for StatusReport {
+    fn from(status: Status) -> StatusReport {
+        let (status, commit_number, cause) = match status {
+            Status::Open => ("open", None, None),
+            Status::Deciding => ("deciding", None, None),
+            Status::Committed(csn) => ("committed", Some(csn.0), None),
+            Status::Refused => ("refused", None, None),
+            Status::Aborted => ("aborted", None, None),
+            Status::Invalid(cause) => ("invalid", None, Some(cause_name(cause))),
+            Status::Forgotten => ("forgotten", None, None),
+        };
+        StatusReport { status, commit_number, cause }
+    }
+}
+
+fn cause_name(cause: InvalidCause) -> &'static str {
+    match cause {
+        InvalidCause::Asked => "asked for",
+        InvalidCause::Expired => "deadline passed",
+        InvalidCause::Disconnected => "client went away",
+        InvalidCause::Settled => "settled while open",
+        InvalidCause::LongAborted => "LONG, aborted",
+        InvalidCause::Unaccounted => "lost in a crash",
+    }
+}
+
+impl std::fmt::Display for StatusReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.commit_number, self.cause) {
+            (Some(number), _) => write!(f, "{} as number {number}", self.status),
+            (_, Some(cause)) => write!(f, "{} ({cause})", self.status),
+            _ => f.write_str(self.status),
+        }
+    }
+}
+
+/// Runs a command.
+pub fn run(command: &TxCommand) -> Outcome {
+    match command {
+        TxCommand::Ls(args) => list(args),
+        TxCommand::Show(args) => one(args, |client, tx| client.status(tx).map_err(Into::into)),
+        TxCommand::Abort(args) => one(args, |client, tx| client.abort(tx).map_err(Into::into)),
+        TxCommand::Invalidate(args) => one(args, |client, tx| {
+            client.invalidate(tx)?;
+            Ok(client.status(tx)?)
+        }),
+    }
+}
+
+fn list(args: &LsArgs) -> Outcome {
+    let client = args.target.connect()?;
+    let kind = if args.invalid { ListKind::Invalid } else { ListKind::Open };
+    let mut list = List { transactions: Vec::new(), more: true };
+    let mut after = WritePointer(args.after);
+    while list.more && list.transactions.len() < args.max {
+        let max = (args.max - list.transactions.len()).min(1000) as u32;
+        let page = client.list(ListRequest { kind, after, max })?;
+        after = page.entries.last().map_or(after, |entry| entry.tx);
+        list.more = page.more;
+        list.transactions.extend(page.entries.iter().map(row));
+    }
+    args.output.print(&list, |list, out| list_text(list, args.invalid, out))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(entry: &Listed) -> Row {
+    Row {
+        tx: entry.tx.0,
+        count: entry.count,
+        kind: if entry.kind == Kind::Long { "LONG" } else { "SHORT" },
+        status: entry.status.into(),
+        born_ms: entry.tx.ms_since_epoch(),
+        remaining_ms: entry.remaining_ms,
+        session: entry.session,
+        deferred: entry.deferred,
+        detached: entry.detached,
+        snapshot: entry.snapshot.0,
+    }
+}
+
+fn list_text(list: &List, invalid: bool, out: &mut dyn Write) -> io::Result<()> {
+    if list.transactions.is_empty() {
+        return writeln!(out, "no transaction is {}", if invalid { "invalid" } else { "open" });
+    }
+    writeln!(out, "{:<20} {:<6} {:<12} status", "transaction", "kind", "expires in")?;
+    for row in &list.transactions {
+        let expires = row.remaining_ms.map_or("-".to_owned(), duration);
+        let more = if row.count > 1 { format!(" and {} more", row.count - 1) } else { String::new() };
+        writeln!(out, "{:<20} {:<6} {:<12} {}{more}", row.tx, row.kind, expires, row.status)?;
+    }
+    if list.more {
+        writeln!(out, "… and more; go on with --after {}", list.transactions.last().map_or(0, |row| row.tx))?;
+    }
+    Ok(())
+}
+
+fn one(
+    args: &OneArgs,
+    ask: impl FnOnce(&seriatim_client::Client, WritePointer) -> Result<Status, Box<dyn Error>>,
+) -> Outcome {
+    let tx = WritePointer(args.tx);
+    let status = ask(&args.target.connect()?, tx)?;
+    let report = One { tx: tx.0, status: status.into(), born_ms: tx.ms_since_epoch() };
+    args.output.print(&report, |report, out| writeln!(out, "{} is {}", report.tx, report.status))?;
+    Ok(ExitCode::SUCCESS)
+}
