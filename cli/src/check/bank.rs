@@ -72,7 +72,8 @@ pub struct BankArgs {
     /// Chooses transfers and victims; random if not given.
     #[arg(long)]
     seed: Option<u64>,
-    /// An empty or new directory for everything; kept. By default a temporary one, removed after a run that passed.
+    /// An empty or new directory for everything; kept. By default a temporary one, kept only if the check failed
+    /// and no bug was planted.
     #[arg(long)]
     dir: Option<PathBuf>,
     #[command(flatten)]
