@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 a check failed.
 #![deny(unsafe_code)]
 
+mod bench;
 mod output;
 mod serve;
 mod status;
@@ -27,6 +28,9 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Ask a server how it is
     Status(status::StatusArgs),
+    /// Measure a server, or the sequencer in this process
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Bench(command) => bench::run(&command),
         Command::Tx(command) => tx::run(&command),
     };
     outcome.unwrap_or_else(|error| {
