@@ -69,3 +69,8 @@ pub use view::{SNAPSHOT_AGE_MAX, View};
 
 // The words of the sequencer that stand in this crate's signatures.
 pub use seriatim_core as core;
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
