@@ -72,8 +72,8 @@ pub struct BankArgs {
     /// Chooses transfers and victims; random if not given.
     #[arg(long)]
     seed: Option<u64>,
-    /// An empty or new directory for everything; kept. By default a temporary one, kept only if the check failed
-    /// and no bug was planted.
+    /// An empty or new directory for everything; kept. By default a temporary one, kept only if something went
+    /// wrong and no bug was planted.
     #[arg(long)]
     dir: Option<PathBuf>,
     #[command(flatten)]

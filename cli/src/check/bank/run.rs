@@ -21,8 +21,9 @@ use super::clients::{Client, ClientSetup, Event};
 use super::error::{CheckError, doing, running};
 use super::messages::Order;
 use super::report::Report;
-use super::server::{Server, ServerSetup};
+use super::server::{Server, ServerSetup, open_log};
 use super::{BankArgs, connect};
+use crate::check::HOST_READY;
 use crate::check::children::Owned;
 use crate::check::host::HostedStore;
 
@@ -59,9 +60,21 @@ pub fn run(args: &BankArgs) -> Result<Report, CheckError> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}");
     let directory = Directory::prepare(args.dir.as_deref())?;
-    let path = |name: &str| directory.path().join(name);
+    let result = run_in(directory.path(), args, seed, interrupted);
+    let is_of_use = match &result {
+        Ok(report) => report.failed && args.plant.is_none(),
+        Err(CheckError::Interrupted) => false,
+        Err(_) => true,
+    };
+    if is_of_use {
+        directory.keep();
+    }
+    result
+}
 
-    let _host = start_host(&path("store.sock"), &path("store"))?;
+fn run_in(directory: &Path, args: &BankArgs, seed: u64, interrupted: Arc<AtomicBool>) -> Result<Report, CheckError> {
+    let path = |name: &str| directory.join(name);
+    let _host = start_host(directory)?;
     let server = Server::start(ServerSetup {
         data: path("server"),
         ports_file: path("ports"),
@@ -80,6 +93,7 @@ pub fn run(args: &BankArgs) -> Result<Report, CheckError> {
     let setup = ClientSetup {
         server: server.address().to_string(),
         store: path("store.sock"),
+        log: path("clients.log"),
         accounts: args.accounts,
         seed,
         books: Arc::new(Mutex::new(Books::default())),
@@ -120,9 +134,6 @@ pub fn run(args: &BankArgs) -> Result<Report, CheckError> {
     server.end();
     if report.transfers == 0 {
         return Err(CheckError::Nothing("no transfer was acknowledged"));
-    }
-    if report.failed && args.plant.is_none() {
-        directory.keep();
     }
     Ok(report)
 }
@@ -442,14 +453,15 @@ impl Directory {
 }
 
 /// Starts the store's host and waits until it listens.
-fn start_host(socket: &Path, directory: &Path) -> Result<Owned, CheckError> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
+fn start_host(directory: &Path) -> Result<Owned, CheckError> {
+    let text = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let arguments =
-        ["check".into(), "store-host".into(), "--socket".into(), text(socket), "--dir".into(), text(directory)];
-    let started = Owned::start::<String>(arguments, |command| command.stdout(Stdio::piped()));
+        ["check".into(), "store-host".into(), "--socket".into(), text("store.sock"), "--dir".into(), text("store")];
+    let log = open_log(&directory.join("store.log"))?;
+    let started = Owned::start::<String>(arguments, |command| command.stdout(Stdio::piped()).stderr(log));
     let mut host = started.map_err(doing("start the store's host"))?;
     let words = host.pipes().stdout.take().expect("asked for above");
     let mut line = String::new();
     BufReader::new(words).read_line(&mut line).map_err(doing("hear from the store's host"))?;
-    if line.trim_end() == crate::check::HOST_READY { Ok(host) } else { Err(CheckError::HostSilent) }
+    if line.trim_end() == HOST_READY { Ok(host) } else { Err(CheckError::HostSilent) }
 }
