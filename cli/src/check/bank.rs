@@ -18,6 +18,7 @@ mod client;
 mod clients;
 mod error;
 mod messages;
+mod plot;
 mod report;
 mod run;
 mod server;
