@@ -72,7 +72,8 @@ fn run_in(directory: &Path, args: &BankArgs, seed: u64, interrupted: Arc<AtomicB
     })?;
     let store = Arc::new(HostedStore::new(&path("store.sock")));
     // The run looks again by itself, and sooner than the client would.
-    let options = ClientOptions { attempts_max: 1, label: "bank-auditors".into(), ..ClientOptions::default() };
+    let (label, request_timeout) = ("bank-auditors".into(), Duration::from_secs(10));
+    let options = ClientOptions { attempts_max: 1, request_timeout, label, ..ClientOptions::default() };
     let db = Db::new(store.clone(), connect(server.address(), options)?);
     let bank = Bank::new(args.accounts);
     bank.open(&db).map_err(running("open the accounts"))?;
