@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use seriatim_client::{Answer, ProtocolError, Session, Ticket};
 use seriatim_core::*;
+use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 const SHORT: BeginOptions = BeginOptions { kind: Kind::Short, timeout_ms: None, deferred: false, detached: false };

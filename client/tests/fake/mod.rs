@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::Address;
 use seriatim_core::*;
+use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 /// What a server was asked, in the order in which it read it.
