@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 a check failed.
 #![deny(unsafe_code)]
 
+mod bench;
 mod check;
 mod output;
 mod serve;
@@ -28,6 +29,9 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Ask a server how it is
     Status(status::StatusArgs),
+    /// Measure a server, or the sequencer in this process
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Bench(command) => bench::run(&command),
         Command::Tx(command) => tx::run(&command),
         Command::Check(command) => check::run(&command),
     };

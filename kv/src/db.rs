@@ -1,5 +1,9 @@
 //! A database: a store and a sequencer, and transactions over both.
 
+#[cfg(all(feature = "fjall", feature = "embedded"))]
+use std::path::Path;
+#[cfg(feature = "embedded")]
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,6 +11,8 @@ use std::time::{Duration, Instant};
 use seriatim_core::{BeginOptions, CommitNumber, SHORT_TIMEOUT_MS_DEFAULT, WritePointer};
 
 use crate::coordinator::{BeginFailure, Coordinator};
+#[cfg(all(feature = "fjall", feature = "embedded"))]
+use crate::error::BoxError;
 use crate::error::Error;
 use crate::finish::{Open, finish};
 use crate::retry::RetryPolicy;
@@ -71,6 +77,35 @@ impl Db {
     pub fn new<S: Store, C: Coordinator>(store: S, coordinator: C) -> Db {
         const { assert!(S::VERSIONED, "snapshots need a store that keeps old versions") };
         Db { inner: Arc::new(Inner { store: Box::new(store), coordinator: Box::new(coordinator) }) }
+    }
+
+    /// A database in a directory of its own: a fjall store in `store`, and a durable sequencer in `log`, both in this
+    /// process. They are made if they are not there; what is there is recovered.
+    ///
+    /// A commit is durable in both before it is acknowledged. The last clone to be dropped stops both cleanly.
+    ///
+    /// # Errors
+    /// If the directory cannot be used: another process has it open, or what is there cannot be recovered.
+    #[cfg(all(feature = "fjall", feature = "embedded"))]
+    pub fn open(directory: impl AsRef<Path>) -> Result<Db, Error> {
+        let directory = directory.as_ref();
+        let failed = |source: BoxError| Error::Open { directory: directory.to_path_buf(), source };
+        let sequencer = seriatim_net::Embedded::open(directory.join("log"), &seriatim_net::Options::default())
+            .map_err(|error| failed(error.into()))?;
+        let store = crate::FjallStore::open(directory.join("store"), crate::Durability::Sync)
+            .map_err(|error| failed(error.into()))?;
+        Ok(Db::new(store, sequencer))
+    }
+
+    /// A database in memory, with a sequencer in this process: for tests and first steps. Nothing survives it.
+    ///
+    /// # Errors
+    /// If the sequencer's memory cannot be had, 256 MiB for its conflict index.
+    #[cfg(feature = "embedded")]
+    pub fn in_memory() -> Result<Db, Error> {
+        let sequencer = seriatim_net::Embedded::in_memory(&seriatim_net::Options::default())
+            .map_err(|error| Error::Open { directory: PathBuf::new(), source: error.into() })?;
+        Ok(Db::new(crate::MemoryStore::new(), sequencer))
     }
 
     /// The table of this name; see [`Table::new`].

@@ -1,5 +1,7 @@
 //! The one error of this crate.
 
+use std::path::PathBuf;
+
 use seriatim_core::{BeginError, CommitError, CommitNumber, InvalidCause, WritePointer};
 
 use crate::coordinator::TransportError;
@@ -58,6 +60,14 @@ pub enum Error {
     AbortedByOther {
         /// The transaction.
         tx: WritePointer,
+    },
+    /// A database could not be opened.
+    #[error("open the database in {directory:?}")]
+    Open {
+        /// Its directory; empty for one in memory.
+        directory: PathBuf,
+        /// Why not.
+        source: BoxError,
     },
     /// The sequencer refused to begin.
     #[error("the begin was refused")]

@@ -12,15 +12,21 @@
 //! ```
 //!
 //! ```
-//! # fn demo(db: &seriatim_kv::Db) -> Result<(), seriatim_kv::Error> {
+//! # fn main() -> Result<(), seriatim_kv::Error> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! let db = seriatim_kv::Db::open(&directory)?;
 //! let purses = db.table("purses");
 //! db.run(|tx| {
 //!     let alice = tx.get(&purses, b"alice")?.map_or(0, |coins| coins[0]);
 //!     tx.put(&purses, b"alice", &[alice + 1])
 //! })?;
+//! assert_eq!(db.snapshot()?.get(&purses, b"alice")?, Some(vec![1]));
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The same over a server is `Db::new(store, seriatim_client::Client::connect(…)?)`, with a store that all its clients
+//! reach.
 //!
 //! # Trade-offs
 //!
@@ -63,3 +69,8 @@ pub use view::{SNAPSHOT_AGE_MAX, View};
 
 // The words of the sequencer that stand in this crate's signatures.
 pub use seriatim_core as core;
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -354,9 +354,9 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     }
 
     fn refuse_with(&mut self, connection: &mut Connection, id: u64, code: ErrorCode, message: &str) {
-        let reply = ErrorReply::new(code, message);
-        reply.encode(&mut connection.output, id);
-        if reply.closes || connection.phase == Phase::New {
+        let closes = code.closes() || connection.phase == Phase::New;
+        ErrorReply { closes, ..ErrorReply::new(code, message) }.encode(&mut connection.output, id);
+        if closes {
             self.end(connection);
         }
     }

@@ -322,8 +322,11 @@ fn a_directory_of_a_newer_version_is_refused() {
     server.run().unwrap();
     let identity = directory.path().join("identity");
     let mut bytes = std::fs::read(&identity).unwrap();
-    // The version follows the eight bytes of magic.
+    // The version follows the eight bytes of magic; a checksum over all before it ends the file.
     bytes[8..10].copy_from_slice(&999u16.to_le_bytes());
+    let end = bytes.len() - 4;
+    let checksum = crc32c::crc32c(&bytes[..end]);
+    bytes[end..].copy_from_slice(&checksum.to_le_bytes());
     std::fs::write(&identity, bytes).unwrap();
     let error = refused_start(directory.path());
     assert!(matches!(error, OpenError::Newer { found: 999, .. }), "{error}");

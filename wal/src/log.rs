@@ -147,10 +147,10 @@ impl<S: Storage> Log<S> {
             stats: Stats::default(),
         };
         log.segments.top_up(&mut log.storage);
-        while log.segments.is_preparing() && !log.segments.has_place(0) && log.segments.shortage().is_none() {
-            log.take_finished(Wait::Yes);
+        let lacks_segment = |log: &Log<S>| !log.segments.has_place(0) && log.segments.shortage().is_none();
+        while lacks_segment(&log) && log.take_finished(Wait::Yes) {
+            log.segments.top_up(&mut log.storage);
         }
-        log.segments.top_up(&mut log.storage);
         Ok((log, recovered))
     }
 

@@ -464,6 +464,7 @@ pub(crate) fn identify(
 ) -> Result<(StoreId, Listing), OpenError> {
     storage.lock().map_err(|error| match error {
         LockError::Held { directory } => OpenError::Locked { directory },
+        LockError::Occupied { file } => OpenError::Foreign { file, reason: ForeignReason::NoIdentity },
         LockError::Io { action, path, source } => OpenError::Io { action, file: path, source },
     })?;
     let name = FileName::Identity;
@@ -480,10 +481,8 @@ pub(crate) fn identify(
             _ => Ok((identity.store, listing)),
         };
     }
-    // A mount point brings its own directory; anything else is somebody's.
-    let foreign = listing.others.iter().find(|name| *name != "lost+found").cloned();
-    let orphan = listing.files.first().map(|(file, _)| storage.display(*file));
-    if let Some(file) = orphan.or(foreign) {
+    if let Some((file, _)) = listing.files.first() {
+        let file = storage.display(*file);
         return Err(OpenError::Foreign { file, reason: ForeignReason::NoIdentity });
     }
     let drawn = u128::from(storage.random()) << 64 | u128::from(storage.random());

@@ -343,6 +343,12 @@ pub enum LockError {
         /// The directory.
         directory: String,
     },
+    /// It holds files of somebody else and no store.
+    #[error("{file} is in a directory that holds files but no identity of a store")]
+    Occupied {
+        /// One of the files.
+        file: String,
+    },
     /// It cannot be used.
     #[error("cannot {action} {path}")]
     Io {

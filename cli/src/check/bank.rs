@@ -18,6 +18,7 @@ mod client;
 mod clients;
 mod error;
 mod messages;
+mod plot;
 mod report;
 mod run;
 mod server;
@@ -45,34 +46,32 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between two tries.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 
-/// Move money while everything is killed, and see that no coin is lost.
-///
-/// Starts a server, a store and clients of its own, kills server and clients over and over, and ends with code 0 if
-/// nothing was lost, torn or taken back, and with 3 if something was.
+/// Bounds and choices of a bank check.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BankArgs {
-    /// Accounts in the bank.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(i64::from(accounts::ACCOUNTS_MIN)..=1_000_000))]
+    /// Accounts in the bank
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(i64::from(accounts::ACCOUNTS_MIN)..=1_000_000))]
     accounts: u32,
-    /// Client processes that run at a time.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=128))]
+    /// Client processes that run at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=128))]
     clients: u32,
-    /// How long money moves, in seconds.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    /// How long money moves, in seconds
+    #[arg(long, value_name = "SECS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     secs: u64,
-    /// Kill the server every so many seconds; 0 never does.
-    #[arg(long, default_value_t = 3)]
+    /// Kill the server every so many seconds; 0 never does
+    #[arg(long, value_name = "SECS", default_value_t = 3)]
     kill_every: u64,
-    /// What the server keeps its log on. Memory forgets everything with a kill, so it takes --kill-every 0.
+    /// What the server keeps its log on. Memory forgets everything with a kill, so it takes --kill-every 0
     #[arg(long, value_enum, default_value_t = StorageKind::Disk)]
     storage: StorageKind,
-    /// Start a server with this bug: the check must fail.
+    /// Start a server with this bug: the check must fail
     #[arg(long, value_enum)]
     plant: Option<Planted>,
-    /// Chooses transfers and victims; random if not given.
-    #[arg(long)]
+    /// Chooses transfers and victims; random if not given
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// An empty or new directory for everything; kept. By default a temporary one, removed after a run that passed.
+    /// An empty or new directory for everything; kept. By default a temporary one, kept only if something went
+    /// wrong and no bug was planted
     #[arg(long)]
     dir: Option<PathBuf>,
     #[command(flatten)]
@@ -82,22 +81,22 @@ pub struct BankArgs {
 /// What a server keeps its log on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum StorageKind {
-    /// Files, synced before anything is acknowledged.
+    /// Files, synced before anything is acknowledged
     Disk,
-    /// Nothing outlives the process.
+    /// Nothing outlives the process
     Memory,
-    /// Files, but a killed server loses what was not synced, as in a power cut.
+    /// Files, but a killed server loses what was not synced, as in a power cut
     Lossy,
 }
 
 /// Bugs that a server can be started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Planted {
-    /// Commits are not checked for conflicts.
+    /// Commits are not checked for conflicts
     LostUpdate,
-    /// Commits are visible before they are durable. Shows with --storage lossy.
+    /// Commits are visible before they are durable. Shows with --storage lossy
     EarlyVisible,
-    /// The open transactions of a connection that ends are aborted at once.
+    /// The open transactions of a connection that ends are aborted at once
     AbortOnDisconnect,
 }
 

@@ -3,5 +3,7 @@
 mod endings;
 mod isolation;
 mod model;
+#[cfg(all(feature = "client", feature = "embedded"))]
+mod sequencers;
 mod stress;
 mod support;

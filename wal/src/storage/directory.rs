@@ -41,6 +41,10 @@ impl Directory {
             move |source| LockError::Io { action, path, source }
         };
         make_directory(&self.path).map_err(error("make the directory", &self.path))?;
+        let foreign = self.foreign_file().map_err(error("list", &self.path))?;
+        if let Some(file) = foreign {
+            return Err(LockError::Occupied { file });
+        }
         let path = self.path.join(LOCK_NAME);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(error("open", &path))?;
@@ -52,6 +56,19 @@ impl Directory {
         self.remove_temporary().map_err(error("tidy up", &self.path))?;
         self.lock = Some(lock);
         Ok(())
+    }
+
+    /// A file that shows that the directory is somebody else's. Looked for before the lock file is made: what is not ours
+    /// stays as it is.
+    fn foreign_file(&self) -> io::Result<Option<String>> {
+        let listing = self.list()?;
+        if listing.files.iter().any(|(file, _)| *file == FileName::Identity) {
+            return Ok(None);
+        }
+        // A mount point brings its own directory, and a first start may have ended while it wrote the identity.
+        let allowed = ["lost+found", "identity.tmp"];
+        let foreign = listing.others.into_iter().find(|name| !allowed.contains(&name.as_str()));
+        Ok(foreign.map(|name| self.path.join(name).display().to_string()))
     }
 
     fn remove_temporary(&self) -> io::Result<()> {

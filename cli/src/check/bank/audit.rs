@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use seriatim_core::{CommitNumber, Snapshot, WritePointer};
 use seriatim_kv::{Db, Error, View};
@@ -17,8 +18,8 @@ use crate::check::host::HostedStore;
 
 /// Versions that a quick audit asks for: more than all clients together have under way.
 const RECENT: u32 = 256;
-/// Violations that are kept as text.
-const EXAMPLES_MAX: usize = 8;
+/// Violations of each kind that are kept as text.
+const EXAMPLES_MAX: u64 = 4;
 
 /// What all auditors found.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ pub struct Findings {
     pub sum_errors: AtomicU64,
     /// Reads that a later snapshot contradicts.
     pub taken_back: AtomicU64,
-    /// The first violations in words.
+    /// The first violations of each kind in words.
     pub examples: Mutex<Vec<String>>,
     /// The greatest commit number that anybody has seen: no snapshot taken later may have a smaller one.
     pub seen_csn: AtomicU64,
@@ -44,10 +45,8 @@ impl Findings {
     }
 
     fn violation(&self, counter: &AtomicU64, describe: impl FnOnce() -> String) {
-        counter.fetch_add(1, Ordering::Relaxed);
-        let mut examples = self.examples.lock().unwrap_or_else(PoisonError::into_inner);
-        if examples.len() < EXAMPLES_MAX {
-            examples.push(describe());
+        if counter.fetch_add(1, Ordering::Relaxed) < EXAMPLES_MAX {
+            self.examples.lock().unwrap_or_else(PoisonError::into_inner).push(describe());
         }
     }
 
@@ -67,6 +66,8 @@ pub struct Auditor<'a> {
     pub store: &'a HostedStore,
     pub findings: &'a Findings,
     memory: Memory,
+    /// When the last quick audit asked for its snapshot.
+    looked: Instant,
 }
 
 /// What one auditor saw, in the order it saw it.
@@ -76,13 +77,22 @@ struct Memory {
     csn: CommitNumber,
     /// Which version of each account the last full audit read.
     accounts: HashMap<u32, WritePointer>,
-    /// Which rows of the ledger were ever read, and by whom they were written.
-    ledger: HashMap<TransferId, WritePointer>,
+    /// Which rows of the ledger were ever read.
+    ledger: HashMap<TransferId, Seen>,
+}
+
+/// A row of the ledger, when it was read first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// Who wrote it.
+    version: WritePointer,
+    /// The snapshot it was read in holds the commits up to this one, so its own is among them.
+    csn: CommitNumber,
 }
 
 impl<'a> Auditor<'a> {
     pub fn new(bank: &'a Bank, db: &'a Db, store: &'a HostedStore, findings: &'a Findings) -> Auditor<'a> {
-        Auditor { bank, db, store, findings, memory: Memory::default() }
+        Auditor { bank, db, store, findings, memory: Memory::default(), looked: Instant::now() }
     }
 
     /// Reads every balance in one snapshot.
@@ -106,27 +116,29 @@ impl<'a> Auditor<'a> {
         Ok(())
     }
 
-    /// Takes a snapshot and reads the newest rows of the ledger in it. True if it holds commits that this auditor had
-    /// not seen before.
+    /// Takes a snapshot and reads the newest rows of the ledger in it. If it holds a commit that this auditor had not seen
+    /// before, `on_news` is first told how old that is at most: whatever it does to the server, the store keeps what the
+    /// snapshot shows.
     ///
     /// # Errors
     /// As for [`Auditor::audit`].
-    pub fn quick_audit(&mut self) -> Result<bool, Error> {
-        let before = self.memory.csn;
+    pub fn quick_audit(&mut self, on_news: impl FnOnce(Duration)) -> Result<(), Error> {
+        let (before, looked_before) = (self.memory.csn, self.looked);
+        self.looked = Instant::now();
         let view = self.look()?;
-        let news = view.snapshot().csn > before;
-        if news {
+        if view.snapshot().csn > before {
+            on_news(looked_before.elapsed());
             // A version that is still in the store although the snapshot says that its transaction ended was committed:
             // of an aborted one the versions are removed first.
             for (row, version) in self.store.recent(RECENT)? {
                 let id = self.bank.ledger.key_of(&row).and_then(|key| TransferId::from_key(&key));
                 if let Some(id) = id.filter(|_| view.snapshot().is_visible(version)) {
-                    self.memory.ledger.insert(id, version);
+                    self.memory.ledger.entry(id).or_insert(Seen { version, csn: view.snapshot().csn });
                 }
             }
         }
         self.findings.quick_audits.fetch_add(1, Ordering::Relaxed);
-        Ok(news)
+        Ok(())
     }
 
     /// Reads everything once more, at the end of the run, and holds it against all that was seen and acknowledged.
@@ -157,11 +169,22 @@ impl<'a> Auditor<'a> {
         let ledger: HashMap<TransferId, WritePointer> =
             transfers.into_iter().map(|(id, _, version)| (id, version)).collect();
         for memory in others.iter().map(|other| &other.memory).chain([&self.memory]) {
-            for (id, version) in &memory.ledger {
-                if ledger.get(id) != Some(version) {
+            for (id, seen) in &memory.ledger {
+                let Seen { version, csn: seen_csn } = *seen;
+                if ledger.get(id) != Some(&version) {
                     self.findings.take_back(|| format!("{id:?} by {version:?} was read, and at {csn:?} it is missing"));
                 }
+                let told = books.acknowledged.get(id).filter(|told| told.tx == version && told.csn > seen_csn);
+                if let Some(told) = told {
+                    let number = told.csn;
+                    self.findings.take_back(|| {
+                        format!("{id:?} by {version:?} was read at {seen_csn:?}, and committed as {number:?}")
+                    });
+                }
             }
+        }
+        for csn in books.commit_numbers_twice() {
+            self.findings.take_back(|| format!("two transfers were acknowledged as {csn:?}"));
         }
         Ok(books.lost(&ledger))
     }
@@ -195,7 +218,7 @@ impl Memory {
         if snapshot.id.boot != self.boot {
             self.boot = snapshot.id.boot;
             let missing = |version: &WritePointer| !snapshot.is_visible(*version);
-            for (id, version) in self.ledger.extract_if(|_, version| missing(version)) {
+            for (id, Seen { version, .. }) in self.ledger.extract_if(|_, seen| missing(&seen.version)) {
                 findings.take_back(|| format!("{id:?} by {version:?} was read, and at {csn:?} it is excluded"));
             }
             for (account, version) in self.accounts.extract_if(|_, version| missing(version)) {
@@ -239,7 +262,8 @@ mod tests {
         let (mut memory, findings) = (Memory::default(), Findings::default());
         memory.hold_against(&snapshot(1, 5, &[]), CommitNumber(0), &findings);
         let id = |sequence| TransferId { client: 1, sequence };
-        memory.ledger.extend([(id(1), WritePointer(10)), (id(2), WritePointer(11))]);
+        let seen = |version| Seen { version: WritePointer(version), csn: CommitNumber(5) };
+        memory.ledger.extend([(id(1), seen(10)), (id(2), seen(11))]);
         memory.accounts.insert(3, WritePointer(11));
         memory.hold_against(&snapshot(2, 6, &[10]), CommitNumber(5), &findings);
         memory.hold_against(&snapshot(3, 7, &[10]), CommitNumber(6), &findings);

@@ -7,11 +7,20 @@ use seriatim_core::{CommitNumber, WritePointer};
 use super::accounts::TransferId;
 use super::messages::Message;
 
+/// What a client was told about a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The transaction.
+    pub tx: WritePointer,
+    /// Its place in the order of commits.
+    pub csn: CommitNumber,
+}
+
 /// Everything that clients reported. It grows by about a hundred bytes per transfer, for as long as the run lasts.
 #[derive(Debug, Default)]
 pub struct Books {
-    /// Acknowledged transfers, and the transactions that made them.
-    pub acknowledged: HashMap<TransferId, WritePointer>,
+    /// Acknowledged transfers.
+    pub acknowledged: HashMap<TransferId, Committed>,
     /// Write pointers that were received more than once.
     pub duplicate_write_pointers: u64,
     /// Lost answers whose outcome was learned by asking.
@@ -27,7 +36,7 @@ impl Books {
         match *message {
             Message::Began(tx) => self.duplicate_write_pointers += u64::from(!self.pointers.insert(tx)),
             Message::Acknowledged { sequence, tx, csn } => {
-                self.acknowledged.insert(TransferId { client, sequence }, tx);
+                self.acknowledged.insert(TransferId { client, sequence }, Committed { tx, csn });
                 return Some(csn);
             }
             Message::Settled => self.unknown_settled += 1,
@@ -39,7 +48,14 @@ impl Books {
 
     /// How many acknowledged transfers `ledger` does not hold as they were acknowledged.
     pub fn lost(&self, ledger: &HashMap<TransferId, WritePointer>) -> u64 {
-        self.acknowledged.iter().filter(|(id, tx)| ledger.get(id) != Some(tx)).count() as u64
+        self.acknowledged.iter().filter(|(id, committed)| ledger.get(id) != Some(&committed.tx)).count() as u64
+    }
+
+    /// Commit numbers that two transfers were acknowledged under.
+    pub fn commit_numbers_twice(&self) -> Vec<CommitNumber> {
+        let mut numbers: Vec<CommitNumber> = self.acknowledged.values().map(|committed| committed.csn).collect();
+        numbers.sort_unstable();
+        numbers.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect()
     }
 }
 
@@ -68,6 +84,11 @@ mod tests {
         let id = |sequence| TransferId { client: 7, sequence };
         let mut ledger = HashMap::from([(id(0), WritePointer(10)), (id(1), WritePointer(99))]);
         assert_eq!(books.lost(&ledger), 2);
+        assert_eq!(books.commit_numbers_twice(), []);
+        let again = Message::Acknowledged { sequence: 3, tx: WritePointer(13), csn: CommitNumber(2) };
+        books.note(7, &again);
+        assert_eq!(books.commit_numbers_twice(), [CommitNumber(2)]);
+        ledger.insert(id(3), WritePointer(13));
         ledger.insert(id(1), WritePointer(11));
         ledger.insert(id(2), WritePointer(12));
         assert_eq!(books.lost(&ledger), 0);

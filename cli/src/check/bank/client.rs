@@ -53,7 +53,7 @@ pub fn run(args: &ClientArgs, coordinator: impl Coordinator) -> Result<(), Error
     thread::spawn(move || listener.listen(io::stdin().lock()));
     let result = move_money(args, coordinator, &orders);
     if let Err(error) = &result {
-        say(&Message::Failed(format!("{error}: {:?}", std::error::Error::source(error))));
+        say(&Message::Failed(with_causes(error)));
     }
     result
 }
@@ -86,6 +86,20 @@ fn move_money(args: &ClientArgs, coordinator: impl Coordinator, orders: &Arc<Ord
         }
     }
     Ok(())
+}
+
+/// An error and its causes in one line, none said twice.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Writes a line, whole, or ends the process: without its run a client has no business.

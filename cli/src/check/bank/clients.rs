@@ -12,6 +12,7 @@ use super::audit::Findings;
 use super::books::Books;
 use super::error::{CheckError, doing};
 use super::messages::{Message, NoMessage, Order};
+use super::server::open_log;
 use crate::check::children::Owned;
 
 /// What happened to a client, by its number.
@@ -32,6 +33,7 @@ pub enum Event {
 pub struct ClientSetup {
     pub server: String,
     pub store: PathBuf,
+    pub log: PathBuf,
     pub accounts: u32,
     pub seed: u64,
     pub books: Arc<Mutex<Books>>,
@@ -69,7 +71,9 @@ impl Client {
             "--seed".into(),
             setup.seed.wrapping_add(u64::from(number)).to_string(),
         ];
-        let started = Owned::start(arguments, |command| command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let log = open_log(&setup.log)?;
+        let started =
+            Owned::start(arguments, |command| command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log));
         let mut process = started.map_err(doing("start a client"))?;
         let pipes = process.pipes();
         let orders = pipes.stdin.take().expect("asked for above");

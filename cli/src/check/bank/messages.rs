@@ -33,6 +33,9 @@ pub enum Order {
     Quit,
 }
 
+/// How much of an error is told: a pipe takes 4096 bytes at once, and a character has four at most.
+const WHY_CHARS_MAX: usize = 1000;
+
 /// A line that is no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no message: {0:?}")]
@@ -46,7 +49,10 @@ impl fmt::Display for Message {
             Message::Settled => f.write_str("settled"),
             Message::Unknown { sequence } => write!(f, "unknown {sequence}"),
             Message::Halted(tx) => write!(f, "halted {tx}"),
-            Message::Failed(why) => write!(f, "failed {}", why.replace(['\n', '\r'], " ")),
+            Message::Failed(why) => {
+                let why: String = why.replace(['\n', '\r'], " ").chars().take(WHY_CHARS_MAX).collect();
+                write!(f, "failed {why}")
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -121,8 +120,8 @@ impl Server {
         if let Some(plant) = setup.plant {
             arguments.extend(["--plant".into(), plant.to_string()]);
         }
-        let log = open_log(&setup.log)?;
-        let started = Owned::start(arguments, |command| command.stdout(Stdio::null()).stderr(log));
+        let (words, log) = (open_log(&setup.log)?, open_log(&setup.log)?);
+        let started = Owned::start(arguments, |command| command.stdout(words).stderr(log));
         let mut process = started.map_err(doing("start the server"))?;
 
         let give_up = Instant::now() + START_TIMEOUT;
@@ -159,6 +158,7 @@ fn client_address(text: &str) -> Result<String, CheckError> {
     address.ok_or_else(|| CheckError::PortsFile(text.to_string()))
 }
 
-fn open_log(path: &Path) -> Result<File, CheckError> {
-    OpenOptions::new().create(true).append(true).open(path).map_err(doing("open the server's log"))
+/// A file for what a child says on its standard error.
+pub fn open_log(path: &Path) -> Result<File, CheckError> {
+    OpenOptions::new().create(true).append(true).open(path).map_err(doing("open a child's log"))
 }
