@@ -64,7 +64,7 @@ impl Sequencer {
             read_pointer: WritePointer(first.0 - 1),
             ..Snapshot::default()
         });
-        let hello = HelloReply { version: 1, store: StoreId(7), boot, server_time_ms: 0, limits: seriatim_wire::Limits::default() };
+        let hello = HelloReply { version: 1, store: StoreId(7), boot, server_time_ms: 0, limits: Limits::default() };
         let bases = vec![Arc::clone(&snapshot)];
         Sequencer {
             hello,
