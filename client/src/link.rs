@@ -67,6 +67,9 @@ struct State {
     writing: bool,
     reading: bool,
     connecting: bool,
+    /// Attempts to connect again that failed, and why the last one did: who waited for it has failed with it.
+    refusals: u64,
+    refusal: Option<Cause>,
     waiters: Waiters,
     /// Connections lost or not made since the last answer.
     failures: u32,
@@ -95,6 +98,8 @@ impl Link {
             writing: false,
             reading: false,
             connecting: false,
+            refusals: 0,
+            refusal: None,
             waiters: Waiters::default(),
             failures: 0,
             retry_at: now,
@@ -163,9 +168,13 @@ impl Link {
     /// The lock with a connection; made by this caller if there is none and nobody is making one.
     fn ready(&self, deadline: Instant) -> Result<Guard<'_>, Failure> {
         let mut state = self.lock();
+        let refusals = state.refusals;
         loop {
             if state.stream.is_some() {
                 return Ok(state);
+            }
+            if let Some(cause) = state.refusal.clone().filter(|_| state.refusals != refusals) {
+                return Err(Failure::Connect(cause));
             }
             let now = Instant::now();
             if now >= deadline {
@@ -202,6 +211,8 @@ impl Link {
             }
             Err(cause) => {
                 state.count_failure();
+                state.refusals += 1;
+                state.refusal = Some(cause.clone());
                 Err(Failure::Connect(cause))
             }
         }

@@ -159,6 +159,21 @@ fn a_commit_to_a_server_that_never_comes_back_is_unknown_and_one_that_never_left
 }
 
 #[test]
+fn callers_that_wait_for_one_attempt_to_connect_share_its_failure() {
+    let fake = Fake::tcp();
+    let client =
+        Client::connect(fake.address(), ClientOptions { attempts_max: 4, ..ClientOptions::default() }).unwrap();
+    fake.stop();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..12).map(|_| scope.spawn(|| client.begin(SHORT))).collect();
+        for caller in callers {
+            let error = caller.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Connect { .. } | Error::Lost(_)) && error.is_retryable(), "{error:?}");
+        }
+    });
+}
+
+#[test]
 fn a_server_that_stops_is_asked_again_on_the_next_connection() {
     for code in [ErrorCode::ShuttingDown, ErrorCode::LogFailed] {
         let left = AtomicU32::new(2);
