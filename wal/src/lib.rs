@@ -9,6 +9,29 @@
 //! when the one before is durable. Groups fill *segments*, which are made ahead. An *image* is the caller's saved state;
 //! segments below the oldest image kept are recycled. `FORMAT.md` beside this crate gives every byte on disk.
 //!
+//! # Example
+//!
+//! ```
+//! use seriatim_wal::{DiskOptions, DiskStorage, Log, Options, Stamp};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let directory = directory.path();
+//! let (mut log, recovered) = Log::open(DiskStorage::new(directory, DiskOptions::default()), Options::default())?;
+//! for group in recovered.groups() {
+//!     for record in group.records() {
+//!         println!("{}: kind {}, {} bytes", record.lsn, record.kind, record.payload.len());
+//!     }
+//! }
+//! drop(recovered);
+//!
+//! let lsn = log.append(1, b"begin")?;
+//! log.submit(&Stamp { token: 1, commits: 1, ..Stamp::default() })?;
+//! // An event loop polls when `wake_fd` is readable; an embedded log may wait.
+//! let group = log.wait()?.expect("a group in flight");
+//! assert_eq!(group.header().last(), lsn);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Trade-offs
 //!
 //! One group in flight at a time: a second one would raise throughput on some devices, and would make "a bad group with
@@ -33,8 +56,11 @@ mod identity;
 mod image;
 mod log;
 mod lsn;
+mod open_group;
 mod options;
+mod ownership;
 mod record;
+mod recovered;
 mod recovery;
 mod segment;
 mod segments;
@@ -49,7 +75,7 @@ pub use log::{Log, Stats, Submitted};
 pub use lsn::Lsn;
 pub use options::{BadOption, Options, RECORD_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use record::{Record, Records};
-pub use recovery::{BadImage, Cut, Image, Recovered};
+pub use recovered::{BadImage, Cut, Image, Recovered};
 pub use storage::disk::{DiskOptions, DiskStorage, Engine, SyncMode};
 pub use storage::memory::MemoryStorage;
 pub use storage::{

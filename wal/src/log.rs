@@ -14,19 +14,18 @@ use std::sync::Arc;
 use crate::error::{AppendError, ImageFailed, OpenError, Poisoned, SaveError, SubmitError};
 use crate::field::BLOCK_BYTES;
 use crate::file_name::FileName;
-use crate::group::{Digest, GROUP_HEADER_BYTES, Group, GroupHeader, Stamp, padded_group_bytes};
+use crate::group::{Digest, Group, GroupHeader, Stamp, padded_group_bytes};
 use crate::identity::StoreId;
 use crate::image::ImageHeader;
 use crate::lsn::Lsn;
+use crate::open_group::{OpenGroup, payload_in};
 use crate::options::Options;
-use crate::record::{put_record, record_bytes};
-use crate::recovery::{Findings, Recovered, identify, recover};
-use crate::segment::{Origin, SegmentHeader};
+use crate::ownership::identify;
+use crate::recovered::Recovered;
+use crate::recovery::{Findings, recover};
+use crate::segment::Origin;
 use crate::segments::{Place, Segments};
 use crate::storage::{Buffer, Content, Finished, Job, SegmentWrite, Storage, Wait, is_out_of_space};
-
-/// Where a group's records begin in its buffer: before it are room for the segment's first block and its own header.
-const PAYLOAD_AT: usize = BLOCK_BYTES + GROUP_HEADER_BYTES;
 
 /// A log in one data directory.
 ///
@@ -51,13 +50,6 @@ pub struct Log<S: Storage> {
     saved: Option<Result<Lsn, ImageFailed>>,
     poisoned: Option<Poisoned>,
     stats: Stats,
-}
-
-struct OpenGroup {
-    buffer: Buffer,
-    first: Lsn,
-    records: u32,
-    payload_bytes: usize,
 }
 
 /// What the second buffer is for.
@@ -134,7 +126,7 @@ impl<S: Storage> Log<S> {
             storage,
             options,
             store,
-            open: OpenGroup { buffer: open, first: durable.plus(1), records: 0, payload_bytes: 0 },
+            open: OpenGroup::new(open, durable.plus(1)),
             other: Other::Durable(other, None),
             durable,
             digest: tail.digest,
@@ -164,18 +156,15 @@ impl<S: Storage> Log<S> {
         if payload.len() > bytes_max {
             return Err(AppendError::TooLarge { bytes: payload.len(), bytes_max });
         }
-        let open = &mut self.open;
-        let after = open.payload_bytes + record_bytes(payload.len());
+        let after = self.open.bytes_with(payload);
         let bytes_max = self.options.group_payload_bytes_max();
-        if open.records > 0 && after > bytes_max {
-            return Err(AppendError::Full { bytes: open.payload_bytes, bytes_max });
+        if self.open.records() > 0 && after > bytes_max {
+            return Err(AppendError::Full { bytes: self.open.payload_bytes(), bytes_max });
         }
         self.segments.check_room(padded_group_bytes(after) as u64).map_err(|error| {
             if is_out_of_space(&error) { AppendError::DiskFull(error) } else { AppendError::NoSegment(error) }
         })?;
-        put_record(&mut open.buffer[PAYLOAD_AT + open.payload_bytes..], kind, payload);
-        open.payload_bytes = after;
-        open.records += 1;
+        self.open.push(kind, payload);
         Ok(self.appended())
     }
 
@@ -186,7 +175,7 @@ impl<S: Storage> Log<S> {
     /// If the token is older than the log's, or the log is poisoned.
     pub fn submit(&mut self, stamp: &Stamp) -> Result<Option<Submitted>, SubmitError> {
         self.check_poison()?;
-        if self.open.records == 0 { Ok(None) } else { self.start_group(stamp) }
+        if self.open.records() == 0 { Ok(None) } else { self.start_group(stamp) }
     }
 
     /// Starts to write an empty group behind the last durable one, so that this one has a successor and a damage to it
@@ -197,7 +186,7 @@ impl<S: Storage> Log<S> {
     /// As [`Log::submit`].
     pub fn close_group(&mut self, stamp: &Stamp) -> Result<Option<Submitted>, SubmitError> {
         self.check_poison()?;
-        if self.open.records == 0 && self.wants_closing { self.start_group(stamp) } else { Ok(None) }
+        if self.open.records() == 0 && self.wants_closing { self.start_group(stamp) } else { Ok(None) }
     }
 
     /// The group that became durable, once for each: publish from its records, then reply. It stays readable until the
@@ -263,7 +252,7 @@ impl<S: Storage> Log<S> {
 
     /// The last record appended.
     pub fn appended(&self) -> Lsn {
-        Lsn(self.open.first.0 + u64::from(self.open.records) - 1)
+        self.open.last()
     }
 
     /// The last record that is durable.
@@ -273,12 +262,12 @@ impl<S: Storage> Log<S> {
 
     /// Records in the open group.
     pub fn open_len(&self) -> u32 {
-        self.open.records
+        self.open.records()
     }
 
     /// Bytes of the records in the open group.
     pub fn open_bytes(&self) -> usize {
-        self.open.payload_bytes
+        self.open.payload_bytes()
     }
 
     /// Whether a group is in flight.
@@ -328,51 +317,22 @@ impl<S: Storage> Log<S> {
             return Ok(None);
         }
         self.house_keep(Wait::No);
-        let padded = padded_group_bytes(self.open.payload_bytes);
-        let Some(place) = self.segments.place(padded as u64, self.open.first, &mut self.storage) else {
+        let padded = padded_group_bytes(self.open.payload_bytes());
+        let Some(place) = self.segments.place(padded as u64, self.open.first(), &mut self.storage) else {
             return Ok(None);
         };
-        Ok(Some(self.write_open(&place, stamp, padded)))
+        Ok(Some(self.write_open(&place, stamp)))
     }
 
     /// Closes the open group, hands it to the storage, and opens the other buffer.
-    fn write_open(&mut self, place: &Place, stamp: &Stamp, padded: usize) -> Submitted {
+    fn write_open(&mut self, place: &Place, stamp: &Stamp) -> Submitted {
         let Other::Durable(next_buffer, _) = std::mem::replace(&mut self.other, Other::Lost) else {
             unreachable!("nothing in flight was checked, and a lost buffer poisons");
         };
         let origin = Origin { store: self.store, segment: place.segment, salt: place.salt };
-        let open = &mut self.open;
-        let mut header = GroupHeader {
-            segment: place.segment,
-            block: u32::try_from(place.offset / BLOCK_BYTES as u64).expect("a segment within its limit"),
-            stamp: *stamp,
-            first: open.first,
-            records: open.records,
-            payload_bytes: u32::try_from(open.payload_bytes).expect("a group within its limit"),
-            previous: self.digest,
-            digest: Digest::default(),
-        };
-        let (front, rest) = open.buffer.split_at_mut(PAYLOAD_AT);
-        let (payload, after) = rest.split_at_mut(open.payload_bytes);
-        header.seal(origin, &mut front[BLOCK_BYTES..], payload);
-        after[..padded - GROUP_HEADER_BYTES - open.payload_bytes].fill(0);
-        if let Some((previous, previous_end)) = place.continues {
-            let first_block = SegmentHeader {
-                origin,
-                token: stamp.token,
-                first: open.first,
-                created_ms: stamp.commit_time_ms,
-                previous,
-                previous_end,
-                digest: self.digest,
-            };
-            first_block.encode(front);
-        }
-        let from = if place.continues.is_some() { 0 } else { BLOCK_BYTES };
-        let range = from..BLOCK_BYTES + padded;
-        let offset = if from == 0 { 0 } else { place.offset };
-        let next = OpenGroup { buffer: next_buffer, first: header.next(), records: 0, payload_bytes: 0 };
-        let buffer = std::mem::replace(open, next).buffer;
+        let (header, range) = self.open.seal(origin, place, stamp, self.digest);
+        let offset = if range.start == 0 { 0 } else { place.offset };
+        let buffer = self.open.hand_over(next_buffer);
         let bytes = range.len() as u64;
         self.storage.write(SegmentWrite { segment: place.segment, offset, buffer, range });
         self.other = Other::InFlight(header);
@@ -406,8 +366,8 @@ impl<S: Storage> Log<S> {
     /// Takes all news of the storage; hands on that of the write.
     fn look(&mut self, wait: Wait) -> Option<std::io::Result<Buffer>> {
         let in_flight = self.is_in_flight();
-        let padded = padded_group_bytes(self.open.payload_bytes) as u64;
-        let lacks_segment = !in_flight && self.open.records > 0 && !self.segments.has_place(padded);
+        let padded = padded_group_bytes(self.open.payload_bytes()) as u64;
+        let lacks_segment = !in_flight && self.open.records() > 0 && !self.segments.has_place(padded);
         let mut written = if in_flight { self.storage.written(wait) } else { None };
         let is_news = self.house_keep(if lacks_segment { wait } else { Wait::No });
         // While a write is in flight and nothing is new, nothing is cleared: that spares a system call per turn.
@@ -445,8 +405,7 @@ impl<S: Storage> Log<S> {
     /// The last durable group of this process, until the next submit.
     pub fn durable_group(&self) -> Option<Group<'_>> {
         let Other::Durable(buffer, Some(header)) = &self.other else { return None };
-        let payload = &buffer[PAYLOAD_AT..][..header.payload_bytes as usize];
-        Some(Group::new(*header, payload, Lsn::ZERO))
+        Some(Group::new(*header, payload_in(buffer, header), Lsn::ZERO))
     }
 
     /// Takes what the background has finished and starts what is due; says whether there was anything.

@@ -8,113 +8,19 @@
 //! Nothing is written over and nothing is erased: the next group goes to a fresh segment, whose first block says where
 //! this one ended. From then on that end holds, whatever the bytes beyond it look like.
 
-use std::io;
 use std::sync::Arc;
 
-use crate::error::{ForeignReason, OpenError, Successor};
+use crate::error::{OpenError, Successor};
 use crate::field::{BLOCK_BYTES, u64_at};
 use crate::file_name::FileName;
-use crate::group::{Digest, Fault, GROUP_HEADER_BYTES, Group, GroupHeader, Stamp, find_group};
-use crate::identity::{FORMAT_VERSION, Identity, StoreId, Unreadable};
-use crate::image::{ImageHeader, image_content};
+use crate::group::{Digest, Fault, GroupHeader, Stamp, find_group};
+use crate::identity::{StoreId, Unreadable};
+use crate::image::ImageHeader;
 use crate::lsn::Lsn;
+use crate::ownership::{io_error, newer, other_store};
+use crate::recovered::{BadImage, Cut, Extent, Image, Recovered};
 use crate::segment::{FirstBlock, Origin, SegmentHeader};
-use crate::storage::{Access, FileBytes, Listing, LockError, Storage};
-
-/// What the log remembered. Replay it: first the image, then the groups in order.
-///
-/// It holds files open; while it lives, no segment is recycled. Let it go when the replay is done.
-#[derive(Debug)]
-pub struct Recovered {
-    /// The store.
-    pub store: StoreId,
-    /// The newest image that is whole.
-    pub image: Option<Image>,
-    /// Images newer than that, which are not whole: say so to the operator.
-    pub bad_images: Vec<BadImage>,
-    /// The write that the end of the process before cut off, if one left traces.
-    pub cut: Option<Cut>,
-    /// The last durable record; [`Lsn::ZERO`] in a new store.
-    pub durable: Lsn,
-    /// What was said about the last durable group; `None` in a new store.
-    pub last_stamp: Option<Stamp>,
-    extents: Vec<Extent>,
-    _pin: Arc<()>,
-}
-
-/// A saved state.
-#[derive(Debug)]
-pub struct Image {
-    /// The last record whose effect it holds.
-    pub covers: Lsn,
-    file: FileBytes,
-}
-
-impl Image {
-    /// What was saved.
-    pub fn bytes(&self) -> &[u8] {
-        &self.file[image_content(&self.file)]
-    }
-}
-
-/// An image that is not whole.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{file} is damaged and was passed over")]
-pub struct BadImage {
-    /// The file.
-    pub file: String,
-    /// Up to where it went.
-    pub covers: Lsn,
-}
-
-/// A group whose write did not finish, and which therefore nobody was told of.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("left out an unfinished group in {file} at byte {offset} ({records} records): {fault}")]
-pub struct Cut {
-    /// The file.
-    pub file: String,
-    /// Where in it, in bytes.
-    pub offset: u64,
-    /// How many records it would have had, if its header got that far; else 0.
-    pub records: u32,
-    /// What is wrong there.
-    pub fault: Fault,
-}
-
-/// Whole groups of one segment.
-#[derive(Debug)]
-struct Extent {
-    bytes: FileBytes,
-    end: usize,
-    origin: Origin,
-}
-
-impl Recovered {
-    /// The durable groups after the image, in order; all of them were checked. Closing groups are among them: they
-    /// carry a stamp.
-    pub fn groups(&self) -> impl Iterator<Item = Group<'_>> {
-        let covers = self.image.as_ref().map_or(Lsn::ZERO, |image| image.covers);
-        self.extents.iter().flat_map(Extent::groups).filter_map(move |(header, payload)| {
-            let is_new = header.first > covers || header.next() > covers.plus(1);
-            is_new.then(|| Group::new(header, payload, covers))
-        })
-    }
-}
-
-impl Extent {
-    fn groups(&self) -> impl Iterator<Item = (GroupHeader, &[u8])> {
-        let mut offset = BLOCK_BYTES;
-        std::iter::from_fn(move || {
-            if offset >= self.end {
-                return None;
-            }
-            let header = GroupHeader::read(&self.bytes, offset, self.origin).expect("a group that was checked");
-            let payload = &self.bytes[offset + GROUP_HEADER_BYTES..][..header.payload_bytes as usize];
-            offset += header.padded_bytes();
-            Some((header, payload))
-        })
-    }
-}
+use crate::storage::{Access, FileBytes, Listing, Storage};
 
 /// Where the log ends.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -434,60 +340,6 @@ fn was_begun(bytes: &[u8], origin: Origin) -> bool {
     bytes.len() >= BLOCK_BYTES && GroupHeader::has_magic(bytes) && u64_at(bytes, 40) == origin.salt
 }
 
-fn io_error(
-    storage: &dyn Storage,
-    action: &'static str,
-    file: FileName,
-) -> impl FnOnce(io::Error) -> OpenError + use<> {
-    let file = storage.display(file);
-    move |source| OpenError::Io { action, file, source }
-}
-
-fn other_store(storage: &dyn Storage, file: FileName, found: StoreId, expected: StoreId) -> OpenError {
-    let reason = ForeignReason::OtherStore { found: found.0, expected: expected.0 };
-    OpenError::Foreign { file: storage.display(file), reason }
-}
-
-fn newer(storage: &dyn Storage, file: FileName, found: u16) -> OpenError {
-    OpenError::Newer { file: storage.display(file), found, known: FORMAT_VERSION }
-}
-
 fn missing(storage: &dyn Storage, first: Lsn, last: Lsn) -> OpenError {
     OpenError::Missing { directory: storage.directory(), first, last }
-}
-
-/// Takes the directory, and reads or, in an empty one, writes its identity.
-pub(crate) fn identify(
-    storage: &mut dyn Storage,
-    expected: Option<StoreId>,
-    created_ms: u64,
-) -> Result<(StoreId, Listing), OpenError> {
-    storage.lock().map_err(|error| match error {
-        LockError::Held { directory } => OpenError::Locked { directory },
-        LockError::Occupied { file } => OpenError::Foreign { file, reason: ForeignReason::NoIdentity },
-        LockError::Io { action, path, source } => OpenError::Io { action, file: path, source },
-    })?;
-    let name = FileName::Identity;
-    let listing = storage.list().map_err(io_error(storage, "list the directory of", name))?;
-    if listing.files.iter().any(|(file, _)| *file == name) {
-        let bytes = storage.head(name, 4096).map_err(io_error(storage, "read", name))?;
-        let identity = Identity::decode(&bytes).map_err(|why| match why {
-            Unreadable::Version(found) => newer(storage, name, found),
-            Unreadable::NotOurs => OpenError::Foreign { file: storage.display(name), reason: ForeignReason::OtherFile },
-            Unreadable::Damaged => OpenError::BadIdentity { file: storage.display(name) },
-        })?;
-        return match expected {
-            Some(expected) if expected != identity.store => Err(other_store(storage, name, identity.store, expected)),
-            _ => Ok((identity.store, listing)),
-        };
-    }
-    if let Some((file, _)) = listing.files.first() {
-        let file = storage.display(*file);
-        return Err(OpenError::Foreign { file, reason: ForeignReason::NoIdentity });
-    }
-    let drawn = u128::from(storage.random()) << 64 | u128::from(storage.random());
-    let store = expected.unwrap_or(StoreId(drawn));
-    let identity = Identity { store, created_ms };
-    storage.create(name, &identity.encode()).map_err(io_error(storage, "write", name))?;
-    Ok((store, listing))
 }
