@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod check;
 mod output;
 mod serve;
 mod status;
@@ -34,6 +35,9 @@ enum Command {
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
+    /// Run a check: the house under load, while everything is killed
+    #[command(subcommand)]
+    Check(check::CheckCommand),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Tx(command) => tx::run(&command),
+        Command::Check(command) => check::run(&command),
     };
     outcome.unwrap_or_else(|error| {
         output::print_error(error.as_ref());

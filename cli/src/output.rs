@@ -37,7 +37,9 @@ impl OutputArgs {
     ) -> Result<(), Box<dyn Error>> {
         let mut out = io::stdout().lock();
         let written = match self.format {
-            Format::Json => serde_json::to_writer(&mut out, value).map_err(io::Error::from).and_then(|()| writeln!(out)),
+            Format::Json => {
+                serde_json::to_writer(&mut out, value).map_err(io::Error::from).and_then(|()| writeln!(out))
+            }
             Format::Text => text(value, &mut out),
         };
         match written.and_then(|()| out.flush()) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use seriatim_net::{Planted, Server, ServerOptions, StorageKind, Stop};
+use seriatim_net::{Planted, Server, ServerOptions, Stop, StorageKind};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -98,7 +98,10 @@ pub fn run(args: &ServeArgs) -> Outcome {
     }
     let server = Server::start(options)?;
     if let Some(directory) = directory.filter(|_| args.plant.is_some()) {
-        fs::write(directory.join(PLANTED_MARK), "The log in this directory was written by a server with a planted bug.\n")?;
+        fs::write(
+            directory.join(PLANTED_MARK),
+            "The log in this directory was written by a server with a planted bug.\n",
+        )?;
     }
     stop_on_signals(server.stop_handle())?;
     if let Some(file) = &args.ports_file {
@@ -106,7 +109,10 @@ pub fn run(args: &ServeArgs) -> Outcome {
     }
     say_hello(&server, args, directory)?;
     server.run()?;
-    eprintln!("seriatim: stopped; everything acknowledged is {}", if directory.is_some() { "on disk" } else { "forgotten" });
+    eprintln!(
+        "seriatim: stopped; everything acknowledged is {}",
+        if directory.is_some() { "on disk" } else { "forgotten" }
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -117,7 +123,8 @@ fn check_mark(directory: &Path, planted: bool) -> Result<(), Box<dyn Error>> {
     let directory = directory.display();
     match (planted, is_marked) {
         (true, false) if !is_new => {
-            Err(format!("{directory} was not made by a planted server: name a new directory for the planted bug").into())
+            Err(format!("{directory} was not made by a planted server: name a new directory for the planted bug")
+                .into())
         }
         (false, true) => {
             Err(format!("{directory} was written by a server with a planted bug: name another directory").into())

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use seriatim_core::{InvalidCause, Kind, Status, WritePointer};
 use seriatim_wire::{ListKind, ListRequest, Listed};
-use serde::Serialize;
 
 use crate::output::{Outcome, OutputArgs};
 use crate::status::duration;

@@ -124,6 +124,7 @@ fn connect_tcp(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     for address in address.to_socket_addrs()? {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) if is_connected_to_itself(&stream) => last = Some(undo_self_connection(stream)),
             Ok(stream) => {
                 // Frames are gathered before they are written; holding one back would only cost time.
                 stream.set_nodelay(true)?;
@@ -135,9 +136,35 @@ fn connect_tcp(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host has no address")))
 }
 
+fn is_connected_to_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(here), Ok(there)) if here == there)
+}
+
+/// Where nobody listens on a port that the system also hands out to clients, a connect may by chance be given the very
+/// port that it connects to, and then TCP connects the socket to itself. Kept, or closed in the ordinary way, it would
+/// keep the server from listening there again. Closed with a byte unread it is reset and leaves nothing behind.
+fn undo_self_connection(stream: TcpStream) -> io::Error {
+    let _ = (&stream).write_all(&[0]);
+    let _ = stream.peek(&mut [0]);
+    io::Error::from(io::ErrorKind::ConnectionRefused)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_that_is_connected_to_itself_is_no_server_and_leaves_its_port_free() {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let address = socket.local_addr().unwrap();
+        socket.connect(&address).unwrap();
+        let stream = TcpStream::from(socket);
+        assert!(is_connected_to_itself(&stream));
+        assert_eq!(undo_self_connection(stream).kind(), io::ErrorKind::ConnectionRefused);
+        let listener = std::net::TcpListener::bind(address.as_socket().unwrap()).unwrap();
+        assert!(!is_connected_to_itself(&TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
+    }
 
     #[test]
     fn an_address_is_what_its_text_says() {

@@ -39,6 +39,7 @@ mod error;
 mod link;
 mod options;
 mod pipeline;
+mod requests;
 mod session;
 mod tx;
 mod waiters;

@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | writer | takes the output, writes it | again, while there is more and its answer is not there |
 //! | reader | reads once, hands out answers | again, while its own answer is not among them |
-//! | who has an answer | leaves | wakes a sleeper if a role is free and has work |
+//! | who has an answer | leaves | wakes a sleeper if a role is free and has work; if none sleeps, writes first |
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,12 +67,16 @@ struct State {
     writing: bool,
     reading: bool,
     connecting: bool,
+    /// Attempts to connect again that failed, and why the last one did: who waited for it has failed with it.
+    refusals: u64,
+    refusal: Option<Cause>,
     waiters: Waiters,
     /// Connections lost or not made since the last answer.
     failures: u32,
     /// Not before this time is another connection made.
     retry_at: Instant,
     last_received: Instant,
+    /// Of the socket; the greatest there is makes the next reader set its own.
     read_timeout: Duration,
     /// Memory for the writer and the reader.
     write_buffer: Vec<u8>,
@@ -94,11 +98,13 @@ impl Link {
             writing: false,
             reading: false,
             connecting: false,
+            refusals: 0,
+            refusal: None,
             waiters: Waiters::default(),
             failures: 0,
             retry_at: now,
             last_received: now,
-            read_timeout: options.connect_timeout,
+            read_timeout: Duration::MAX,
             write_buffer: Vec::new(),
             read_buffer: Vec::new(),
         };
@@ -136,12 +142,12 @@ impl Link {
         };
         loop {
             if let Some(done) = state.waiters.take_done(me) {
-                state.hand_over();
+                self.leave(state);
                 return done;
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(give_up(state, me, asked));
+                return Err(self.give_up(state, me, asked));
             }
             if !state.writing && state.session.has_output() {
                 state = self.write(state);
@@ -162,9 +168,13 @@ impl Link {
     /// The lock with a connection; made by this caller if there is none and nobody is making one.
     fn ready(&self, deadline: Instant) -> Result<Guard<'_>, Failure> {
         let mut state = self.lock();
+        let refusals = state.refusals;
         loop {
             if state.stream.is_some() {
                 return Ok(state);
+            }
+            if let Some(cause) = state.refusal.clone().filter(|_| state.refusals != refusals) {
+                return Err(Failure::Connect(cause));
             }
             let now = Instant::now();
             if now >= deadline {
@@ -196,11 +206,13 @@ impl Link {
                 (state.writing, state.reading) = (false, false);
                 state.generation += 1;
                 state.last_received = Instant::now();
-                state.read_timeout = options.connect_timeout;
+                state.read_timeout = Duration::MAX;
                 Ok(state)
             }
             Err(cause) => {
                 state.count_failure();
+                state.refusals += 1;
+                state.refusal = Some(cause.clone());
                 Err(Failure::Connect(cause))
             }
         }
@@ -256,6 +268,31 @@ impl Link {
         }
         state.read_buffer = buffer;
         state
+    }
+
+    /// The caller's time is over. If the server has been silent since it asked, the connection is taken for dead.
+    fn give_up<'l>(&'l self, mut state: Guard<'l>, me: u64, asked: Instant) -> Failure {
+        let sent = state.waiters.leave(me).is_none_or(|request| !state.session.is_unsent(request));
+        if sent && state.last_received < asked {
+            state.lose(Cause::Silent);
+        }
+        self.leave(state);
+        Failure::TimedOut { sent }
+    }
+
+    /// Called by whoever goes. A free role with work in it goes to a sleeper. If nobody sleeps, the others are all at
+    /// work: whoever writes now will look for a reader's work before it sleeps, but whoever reads now may wait for the
+    /// answer to what nobody has sent, so that is sent before leaving.
+    fn leave<'l>(&'l self, mut state: Guard<'l>) {
+        while state.stream.is_some() && !state.writing && state.session.has_output() {
+            if state.waiters.wake_one() {
+                return;
+            }
+            state = self.write(state);
+        }
+        if state.stream.is_some() && !state.reading && state.waiters.expect_answers() {
+            state.waiters.wake_one();
+        }
     }
 }
 
@@ -328,25 +365,6 @@ impl State {
         self.failures += 1;
         self.retry_at = Instant::now() + pause(self.failures, random());
     }
-
-    /// Called by whoever leaves: if there is work without anybody at it, somebody is woken to do it.
-    fn hand_over(&mut self) {
-        let to_write = !self.writing && self.session.has_output();
-        let to_read = !self.reading && self.waiters.expect_answers();
-        if self.stream.is_some() && (to_write || to_read) {
-            self.waiters.wake_one();
-        }
-    }
-}
-
-/// The caller's time is over. If the server has been silent since it asked, the connection is taken for dead.
-fn give_up(mut state: Guard<'_>, me: u64, asked: Instant) -> Failure {
-    let sent = state.waiters.leave(me).is_none_or(|request| !state.session.is_unsent(request));
-    if sent && state.last_received < asked {
-        state.lose(Cause::Silent);
-    }
-    state.hand_over();
-    Failure::TimedOut { sent }
 }
 
 /// Connects, says hello, and hears it.

@@ -11,19 +11,17 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, Snapshot, SnapshotId, WritePointer};
+use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, Snapshot, WritePointer};
 use seriatim_wire::{
-    BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, BeginRequest, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, FrameBuffer,
-    Hello, HelloReply, Limits, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
-    commit_item_bytes, put_commit_item, request,
+    BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, FrameBuffer, Hello,
+    HelloReply, Limits, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
+    commit_item_bytes, request,
 };
+
+use crate::requests::Requests;
 
 /// The most bytes that a reply in many frames may join to: 1 GiB, a snapshot of some hundred million exclusions.
 const REPLY_BYTES_MAX: usize = 1 << 30;
-
-/// Joined requests for timestamps ask for at most so many together.
-const TIMESTAMPS_JOINED_MAX: u64 = 1 << 16;
 
 /// A server broke the protocol, or something between has. The connection is of no use any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -127,70 +125,31 @@ pub enum Answer<'a> {
     Error(ErrorReply<'a>),
 }
 
-/// A request that was sent and not answered.
-#[derive(Debug)]
-struct Pending {
-    op: Op,
-    items: u64,
-    /// What its reply's snapshot may be a difference from. Held here, so that with many begins under way each finds
-    /// the base that it named, and no longer than one of them needs it.
-    base: Option<Arc<Snapshot>>,
-}
-
-/// A frame that calls still join.
-#[derive(Debug)]
-struct Open {
-    id: u64,
-    items: u64,
-    body: Vec<u8>,
-}
-
-/// Frames that are still open, at most one of each kind but for begins, of which there is one for each kind of options.
-#[derive(Debug, Default)]
-struct OpenFrames {
-    begins: Vec<(BeginOptions, u64, u32)>,
-    commit: Option<Open>,
-    /// Abort, invalidate, status, settle: whatever names pointers.
-    pointers: Vec<(Op, Open)>,
-    snapshot: Option<u64>,
-    timestamps: Option<(u64, u64)>,
-}
-
 /// One conversation with a server; see the head of this file.
 #[derive(Debug)]
 pub struct Session {
-    out: Vec<u8>,
-    open: OpenFrames,
+    requests: Requests,
     incoming: FrameBuffer,
     /// Parts of a reply in many frames, with its op and id.
     parts: Vec<u8>,
     parts_of: Option<(u8, u64)>,
-    pending: FxHashMap<u64, Pending>,
-    next_id: u64,
     current: Option<Arc<Snapshot>>,
     limits: Limits,
-    /// Memory of closed frames, for the next ones.
-    spare: Vec<Vec<u8>>,
 }
 
 impl Session {
     /// A session that starts with this hello. Calls may follow it at once.
     pub fn new(hello: &Hello<'_>) -> Session {
-        let mut session = Session {
-            out: Vec::new(),
-            open: OpenFrames::default(),
+        let mut requests = Requests::default();
+        requests.alone(Op::Hello, |out, id| hello.encode(out, id));
+        Session {
+            requests,
             incoming: FrameBuffer::new(BODY_BYTES_MAX),
             parts: Vec::new(),
             parts_of: None,
-            pending: FxHashMap::default(),
-            next_id: 1,
             current: None,
             limits: Limits { block: BLOCK_MAX_DEFAULT, ..Limits::default() },
-            spare: Vec::new(),
-        };
-        let id = session.ask(Op::Hello, 1);
-        hello.encode(&mut session.out, id);
-        session
+        }
     }
 
     /// The newest snapshot that any answer brought. Old by as much as the answer is; begin to have a fresh one.
@@ -210,24 +169,12 @@ impl Session {
 
     /// Requests that were made and not answered, those in open frames included.
     pub fn in_flight(&self) -> usize {
-        self.pending.len()
+        self.requests.in_flight()
     }
 
     /// Begins `count` transactions, with neighbouring pointers from the ticket's index on.
     pub fn begin(&mut self, options: BeginOptions, count: u32) -> Ticket {
-        if let Some(place) = self.open.begins.iter().position(|(open, _, _)| *open == options) {
-            let (_, id, total) = &mut self.open.begins[place];
-            if total.checked_add(count).is_some_and(|total| total <= self.limits.block) {
-                let ticket = Ticket { request: *id, index: *total };
-                *total += count;
-                return ticket;
-            }
-            let (_, id, total) = self.open.begins.swap_remove(place);
-            self.close_begin(options, id, total);
-        }
-        let id = self.ask(Op::Begin, 0);
-        self.open.begins.push((options, id, count));
-        Ticket { request: id, index: 0 }
+        self.requests.begin(options, count, &self.limits, self.current.as_ref())
     }
 
     /// Commits a transaction.
@@ -235,138 +182,79 @@ impl Session {
     /// # Errors
     /// [`CommitError::ChangeSetTooLarge`] if the server would say so, or no frame could hold it. Nothing is sent then.
     pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet) -> Result<Ticket, CommitError> {
-        let bytes = commit_item_bytes(changes);
-        let (len, max) = (changes.len() as u64, u64::from(self.limits.change_ids));
-        if len > max || bytes > BODY_BYTES_MAX as usize {
-            return Err(CommitError::ChangeSetTooLarge { len, max: max.min(u64::from(BODY_BYTES_MAX / 8)) });
-        }
         let body_bytes = self.limits.body_bytes.min(BODY_BYTES_MAX) as usize;
-        if let Some(open) = self.open.commit.take_if(|open| open.body.len() + bytes > body_bytes) {
-            self.close(Op::Commit, open);
+        let overhead = commit_item_bytes(&ChangeSet::default());
+        let fit = body_bytes.saturating_sub(overhead) / 8;
+        let (len, max) = (changes.len(), fit.min(self.limits.change_ids as usize));
+        if len > max {
+            return Err(CommitError::ChangeSetTooLarge { len: len as u64, max: max as u64 });
         }
-        let mut open = self.open.commit.take().unwrap_or_else(|| self.open_frame(Op::Commit));
-        put_commit_item(&mut open.body, tx, changes);
-        let ticket = open.add();
-        self.open.commit = Some(open);
-        Ok(ticket)
+        Ok(self.requests.commit(tx, changes, &self.limits))
     }
 
     /// Ends a transaction of which no write stands in any store.
     pub fn abort(&mut self, tx: WritePointer) -> Ticket {
-        self.name(Op::Abort, tx)
+        self.requests.name(Op::Abort, tx, &self.limits)
     }
 
     /// Ends a transaction whose writes may stand.
     pub fn invalidate(&mut self, tx: WritePointer) -> Ticket {
-        self.name(Op::Invalidate, tx)
+        self.requests.name(Op::Invalidate, tx, &self.limits)
     }
 
     /// Looks where a transaction stands.
     pub fn status(&mut self, tx: WritePointer) -> Ticket {
-        self.name(Op::Status, tx)
+        self.requests.name(Op::Status, tx, &self.limits)
     }
 
     /// Ends a doubt about a transaction: an open one becomes invalid.
     pub fn settle(&mut self, tx: WritePointer) -> Ticket {
-        self.name(Op::Settle, tx)
+        self.requests.name(Op::Settle, tx, &self.limits)
     }
 
     /// Asks for the newest snapshot.
     pub fn snapshot(&mut self) -> Ticket {
-        let id = match self.open.snapshot {
-            Some(id) => id,
-            None => {
-                let id = self.ask(Op::Snapshot, 1);
-                self.open.snapshot = Some(id);
-                id
-            }
-        };
-        Ticket { request: id, index: 0 }
+        self.requests.snapshot()
     }
 
     /// Takes `count` numbers that are unique and grow, neighbours from the ticket's index on.
     pub fn timestamps(&mut self, count: u64) -> Ticket {
-        if let Some((id, total)) = &mut self.open.timestamps
-            && count <= TIMESTAMPS_JOINED_MAX - (*total).min(TIMESTAMPS_JOINED_MAX)
-        {
-            let ticket = Ticket { request: *id, index: *total as u32 };
-            *total += count;
-            return ticket;
-        }
-        self.close_timestamps();
-        let id = self.ask(Op::Timestamps, 0);
-        self.open.timestamps = Some((id, count));
-        Ticket { request: id, index: 0 }
+        self.requests.timestamps(count)
     }
 
     /// Asks for the server's counters.
     pub fn state(&mut self) -> Ticket {
-        let id = self.ask(Op::State, 1);
-        request::state(&mut self.out, id);
-        Ticket { request: id, index: 0 }
+        self.requests.alone(Op::State, request::state)
     }
 
     /// Asks for one page of a list.
     pub fn list(&mut self, list: &ListRequest) -> Ticket {
-        let id = self.ask(Op::List, 1);
-        request::list(&mut self.out, id, list);
-        Ticket { request: id, index: 0 }
+        self.requests.alone(Op::List, |out, id| request::list(out, id, list))
     }
 
     /// Drops everything that is open and invalid in this store.
     pub fn reset(&mut self, store: StoreId) -> Ticket {
-        let id = self.ask(Op::Reset, 1);
-        request::reset(&mut self.out, id, store);
-        Ticket { request: id, index: 0 }
+        self.requests.alone(Op::Reset, |out, id| request::reset(out, id, store))
     }
 
     /// Asks for the same bytes back.
     pub fn ping(&mut self, bytes: &[u8]) -> Ticket {
-        let id = self.ask(Op::Ping, 1);
-        request::ping(&mut self.out, id, bytes);
-        Ticket { request: id, index: 0 }
+        self.requests.alone(Op::Ping, |out, id| request::ping(out, id, bytes))
     }
 
     /// True if there is anything to send.
     pub fn has_output(&self) -> bool {
-        let open = &self.open;
-        !self.out.is_empty()
-            || !open.begins.is_empty()
-            || !open.pointers.is_empty()
-            || open.commit.is_some()
-            || open.snapshot.is_some()
-            || open.timestamps.is_some()
+        self.requests.has_output()
     }
 
-    /// True if the request's frame has not been handed out to be sent.
+    /// True if the request has not been handed out to be sent.
     pub fn is_unsent(&self, request: u64) -> bool {
-        let open = &self.open;
-        open.begins.iter().any(|(_, id, _)| *id == request)
-            || open.pointers.iter().any(|(_, open)| open.id == request)
-            || open.commit.as_ref().is_some_and(|open| open.id == request)
-            || open.snapshot == Some(request)
-            || open.timestamps.is_some_and(|(id, _)| id == request)
+        self.requests.is_unsent(request)
     }
 
     /// Closes all frames and hands out what is to be sent, in `into`, which is emptied first.
     pub fn take_output(&mut self, into: &mut Vec<u8>) {
-        // What makes room comes before what takes it, and begins come last, to see as much as they can.
-        while let Some((op, open)) = self.open.pointers.pop() {
-            self.close(op, open);
-        }
-        if let Some(open) = self.open.commit.take() {
-            self.close(Op::Commit, open);
-        }
-        self.close_timestamps();
-        if let Some(id) = self.open.snapshot.take() {
-            let base = self.name_base(id, 1);
-            request::snapshot(&mut self.out, id, base);
-        }
-        while let Some((options, id, count)) = self.open.begins.pop() {
-            self.close_begin(options, id, count);
-        }
-        into.clear();
-        std::mem::swap(into, &mut self.out);
+        self.requests.take_output(into, self.current.as_ref());
     }
 
     /// Takes bytes that the server sent.
@@ -400,7 +288,7 @@ impl Session {
             return Ok(None);
         }
         // Both are borrowed for the answer; what is changed meanwhile are the other fields.
-        let Session { incoming, parts, parts_of, pending, current, limits, .. } = self;
+        let Session { requests, incoming, parts, parts_of, current, limits } = self;
         let Some(frame) = incoming.next_frame()? else { return Ok(None) };
         let body = match parts_of.take() {
             None => frame.body,
@@ -415,7 +303,7 @@ impl Session {
             return Err(DecodeError::UnknownFlags { what: "reply", flags: u32::from(frame.flags) }.into());
         }
         let reply = Reply::decode_body(op, body)?;
-        let request = match pending.remove(&id) {
+        let request = match requests.answered(id) {
             Some(request) => request,
             None => match reply {
                 Reply::Error(error) if id == 0 => return Ok(Some((0, Answer::Error(error)))),
@@ -483,84 +371,6 @@ impl Session {
             let taken = frames.taken();
             self.incoming.consume(taken);
         }
-    }
-
-    /// Numbers a request.
-    fn ask(&mut self, op: Op, items: u64) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.pending.insert(id, Pending { op, items, base: None });
-        id
-    }
-
-    fn open_frame(&mut self, op: Op) -> Open {
-        Open { id: self.ask(op, 0), items: 0, body: self.spare.pop().unwrap_or_default() }
-    }
-
-    fn name(&mut self, op: Op, tx: WritePointer) -> Ticket {
-        let body_bytes = self.limits.body_bytes.min(BODY_BYTES_MAX) as usize;
-        let full = |open: &Open| open.body.len() + 8 > body_bytes;
-        let place = match self.open.pointers.iter().position(|(open, _)| *open == op) {
-            Some(place) if full(&self.open.pointers[place].1) => {
-                let (op, open) = self.open.pointers.swap_remove(place);
-                self.close(op, open);
-                None
-            }
-            place => place,
-        };
-        let place = place.unwrap_or_else(|| {
-            let open = self.open_frame(op);
-            self.open.pointers.push((op, open));
-            self.open.pointers.len() - 1
-        });
-        let open = &mut self.open.pointers[place].1;
-        open.body.extend_from_slice(&tx.0.to_le_bytes());
-        open.add()
-    }
-
-    fn close(&mut self, op: Op, mut open: Open) {
-        self.set_items(open.id, open.items);
-        request::with_body(&mut self.out, op, open.id, &open.body);
-        if open.body.capacity() <= KEEP_BYTES && self.spare.len() < 8 {
-            open.body.clear();
-            self.spare.push(open.body);
-        }
-    }
-
-    fn close_begin(&mut self, options: BeginOptions, id: u64, count: u32) {
-        let base = self.name_base(id, u64::from(count));
-        request::begin(&mut self.out, id, &BeginRequest { options, count, base });
-    }
-
-    fn close_timestamps(&mut self) {
-        if let Some((id, count)) = self.open.timestamps.take() {
-            self.set_items(id, count);
-            request::timestamps(&mut self.out, id, count);
-        }
-    }
-
-    fn set_items(&mut self, id: u64, items: u64) {
-        if let Some(pending) = self.pending.get_mut(&id) {
-            pending.items = items;
-        }
-    }
-
-    /// Names the newest snapshot as the base of a request's reply, and keeps it until the reply is there.
-    fn name_base(&mut self, id: u64, items: u64) -> Option<SnapshotId> {
-        let pending = self.pending.get_mut(&id)?;
-        pending.items = items;
-        pending.base = self.current.clone();
-        pending.base.as_ref().map(|base| base.id)
-    }
-}
-
-/// What a spare body keeps of its memory at most.
-const KEEP_BYTES: usize = 64 << 10;
-
-impl Open {
-    fn add(&mut self) -> Ticket {
-        self.items += 1;
-        Ticket { request: self.id, index: (self.items - 1) as u32 }
     }
 }
 

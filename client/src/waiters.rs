@@ -117,12 +117,14 @@ impl Waiters {
         }
     }
 
-    /// Wakes one caller that sleeps without an answer, to do what has to be done on the socket.
-    pub fn wake_one(&mut self) {
-        if let Some(waiter) = self.waiters.values_mut().find(|waiter| waiter.asleep && waiter.done.is_none()) {
-            waiter.asleep = false;
-            waiter.wake.notify_one();
-        }
+    /// Wakes one caller that sleeps without an answer, to do what has to be done on the socket; false if nobody sleeps.
+    pub fn wake_one(&mut self) -> bool {
+        let Some(waiter) = self.waiters.values_mut().find(|waiter| waiter.asleep && waiter.done.is_none()) else {
+            return false;
+        };
+        waiter.asleep = false;
+        waiter.wake.notify_one();
+        true
     }
 
     /// Ends every call: the connection is lost. `is_unsent` knows the requests that never left.

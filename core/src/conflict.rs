@@ -285,3 +285,123 @@ impl Cells<'_> {
         (base, distances)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn writes(ids: &[u64]) -> ChangeSet {
+        ChangeSet { writes: ids.iter().map(|id| ChangeId(*id)).collect(), ..ChangeSet::default() }
+    }
+
+    fn check(index: &ConflictIndex, snapshot: u64, ids: &[u64]) -> Result<(), Verdict> {
+        let changes = writes(ids);
+        index.claim(&changes, &mut Scratch::new()).check(CommitNumber(snapshot), &changes)
+    }
+
+    fn store(index: &ConflictIndex, csn: u64, ids: &[u64]) {
+        let changes = writes(ids);
+        index.claim(&changes, &mut Scratch::new()).store(CommitNumber(csn), &changes);
+    }
+
+    fn conflict(id: u64, csn: u64) -> Result<(), Verdict> {
+        Err(Verdict::Conflict { id: ChangeId(id), csn: CommitNumber(csn) })
+    }
+
+    fn too_old(mark: u64) -> Result<(), Verdict> {
+        Err(Verdict::TooOld { mark: CommitNumber(mark) })
+    }
+
+    #[test]
+    fn a_full_bucket_forgets_its_oldest_and_says_so_to_older_snapshots() {
+        let index = ConflictIndex::new(64, CommitNumber(0));
+        (1..=4).for_each(|n| store(&index, n, &[100 + n]));
+        assert_eq!(check(&index, 0, &[200]), Ok(()), "nothing was forgotten yet");
+        store(&index, 5, &[105]);
+        assert_eq!(check(&index, 0, &[101]), too_old(1));
+        assert_eq!(check(&index, 1, &[101]), Ok(()), "whatever was forgotten is in this snapshot");
+        assert_eq!(check(&index, 0, &[102]), conflict(102, 2), "what is there is judged exactly");
+        store(&index, 6, &[103]);
+        assert_eq!(check(&index, 5, &[103]), conflict(103, 6), "an id that is there keeps its place");
+        store(&index, 7, &[107]);
+        assert_eq!(check(&index, 1, &[102]), too_old(2));
+    }
+
+    #[test]
+    fn ids_of_one_commit_that_do_not_fit_raise_the_mark_to_its_own_number() {
+        let index = ConflictIndex::new(64, CommitNumber(0));
+        store(&index, 9, &[1, 2, 3, 4, 5, 6]);
+        assert_eq!(check(&index, 8, &[1]), conflict(1, 9));
+        assert_eq!(check(&index, 8, &[6]), too_old(9));
+        assert_eq!(check(&index, 9, &[6]), Ok(()));
+    }
+
+    #[test]
+    fn below_the_floor_only_what_is_remembered_is_judged() {
+        let mut index = ConflictIndex::new(1 << 12, CommitNumber(50));
+        index.remember(CommitNumber(51), [ChangeId(7)].into_iter());
+        assert_eq!(check(&index, 49, &[8]), too_old(50));
+        assert_eq!(check(&index, 50, &[8]), Ok(()));
+        assert_eq!(check(&index, 50, &[7]), conflict(7, 51));
+    }
+
+    #[test]
+    fn a_distance_beyond_32_bits_moves_the_base_and_forgets_what_is_left_behind() {
+        const FAR: u64 = u32::MAX as u64;
+        let index = ConflictIndex::new(64, CommitNumber(0));
+        store(&index, 10, &[1]);
+        store(&index, 1_000, &[2]);
+        store(&index, 9 + FAR, &[3]);
+        assert_eq!(check(&index, 9, &[1]), conflict(1, 10), "exactly 32 bits away");
+        assert_eq!(check(&index, 999, &[2]), conflict(2, 1_000));
+        store(&index, 10 + FAR, &[4]);
+        assert_eq!(check(&index, 9, &[1]), too_old(10));
+        assert_eq!(check(&index, 999, &[2]), conflict(2, 1_000), "the base moved, the number did not");
+        assert_eq!(check(&index, 8 + FAR, &[3]), conflict(3, 9 + FAR));
+        store(&index, 10 * FAR, &[5]);
+        assert_eq!(check(&index, 9 + FAR, &[4]), too_old(10 + FAR));
+        assert_eq!(check(&index, 10 * FAR - 1, &[5]), conflict(5, 10 * FAR));
+        assert_eq!(check(&index, 10 + FAR, &[4]), Ok(()));
+    }
+
+    #[test]
+    fn a_refusal_is_never_missing_and_false_only_below_the_mark() {
+        for seed in 1..=20u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut random = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let index = ConflictIndex::new(64 << (seed % 4), CommitNumber(0));
+            let ids_max = 4 + 6 * (seed % 5);
+            let mut last: HashMap<u64, u64> = HashMap::new();
+            let mut csn = 0;
+            for step in 0..4_000 {
+                csn += if random(500) == 0 { u64::from(u32::MAX) - random(1_000) } else { 1 };
+                let ids: Vec<u64> = (0..random(7)).map(|_| random(ids_max)).collect();
+                let snapshot = csn.saturating_sub(1 + random(2 + 8 * (seed % 3)));
+                let first =
+                    ids.iter().find_map(|id| last.get(id).filter(|csn| **csn > snapshot).map(|csn| (*id, *csn)));
+                match check(&index, snapshot, &ids) {
+                    Ok(()) => assert_eq!(first, None, "seed {seed} step {step}: a lost update"),
+                    Err(Verdict::Conflict { id, csn }) => {
+                        assert_eq!(last.get(&id.0), Some(&csn.0), "seed {seed} step {step}");
+                        assert!(csn.0 > snapshot, "seed {seed} step {step}");
+                    }
+                    Err(Verdict::TooOld { mark }) => {
+                        assert!(snapshot < mark.0 && mark.0 < csn, "seed {seed} step {step}");
+                    }
+                }
+                if step % 3 != 0 {
+                    store(&index, csn, &ids);
+                    last.extend(ids.iter().map(|id| (*id, csn)));
+                }
+            }
+            let clean = index.buckets.iter().all(|bucket| bucket[0].load(Ordering::Relaxed) & 1 == 0);
+            assert!(clean, "seed {seed}: every claim was released");
+        }
+    }
+}

@@ -6,9 +6,9 @@
 //! greater than R. Hence no transaction is excluded from its own snapshot, and every pointer at or below R that will
 //! ever exist had been handed out when the snapshot was built.
 //!
-//! The counter is moved by compare-and-swap and not by a blind addition: a block that would cross the end of the
-//! durable window is never taken, so nothing has to be given back and no event ever names a pointer beyond a durable
-//! end. Whoever repeats does so because somebody else got a block.
+//! A taking is one `fetch_add`, so a begin is wait-free. The end of the durable window is looked at before and after: a
+//! block that crosses it, which takes a race between the two looks, is given back whole, as finished, and was never
+//! handed to anybody. Hence an event may name pointers beyond a durable end, but no answer ever does.
 //!
 //! | field  | written by                        | read by      | pair                                               |
 //! |--------|-----------------------------------|--------------|----------------------------------------------------|
@@ -41,18 +41,20 @@ impl Pointers {
 
     /// Takes `count` neighbouring pointers, whose one end will be told through `slot`.
     pub(crate) fn take<'r>(&self, slot: Reserved<'r>, count: u32) -> Result<Block<'r>, Full> {
-        let mut next = self.next.load(Ordering::Relaxed);
-        loop {
-            // Relaxed: an end is durable before it is stored, and an older one is smaller and only refuses more.
-            if next.saturating_add(u64::from(count)) > self.end.load(Ordering::Relaxed) {
-                return Err(Full::Window);
-            }
-            // Relaxed: see the head of this file; the order with the snapshot comes from the loads around.
-            match self.next.compare_exchange_weak(next, next + u64::from(count), Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(Block { slot: Some(slot), first: WritePointer(next), count }),
-                Err(now) => next = now,
-            }
-        }
+        // A look first, so that refusals move nothing: refused begins without number do not run through the pointers.
+        self.check_end(self.next.load(Ordering::Relaxed), count)?;
+        // Relaxed: see the head of this file; the order with the snapshot comes from the loads around.
+        let first = self.next.fetch_add(u64::from(count), Ordering::Relaxed);
+        // From here on the block reports itself when it is dropped.
+        let block = Block { slot: Some(slot), first: WritePointer(first), count };
+        self.check_end(first, count)?;
+        Ok(block)
+    }
+
+    fn check_end(&self, first: u64, count: u32) -> Result<(), Full> {
+        // Relaxed: an end is durable before it is stored, and an older one is smaller and only refuses more.
+        let fits = first.saturating_add(u64::from(count)) <= self.end.load(Ordering::Relaxed);
+        if fits { Ok(()) } else { Err(Full::Window) }
     }
 
     /// Lifts the counter to the first pointer of this millisecond, or to the end of the window if that is less. The

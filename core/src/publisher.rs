@@ -107,3 +107,16 @@ impl Publisher {
         self.next_pointer()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_role_moves_between_threads_and_the_sequencer_is_shared() {
+        fn moves<T: Send>() {}
+        fn is_shared<T: Send + Sync>() {}
+        moves::<Publisher>();
+        is_shared::<Sequencer>();
+    }
+}

@@ -32,9 +32,12 @@ use crossbeam_utils::CachePadded;
 
 use crate::memory::ZeroedArray;
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
-use crate::ring::Ticket;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, Wait, fence, yield_now};
-use crate::transaction::{Full, Kind, Status};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, yield_now};
+use crate::transaction::{Kind, Status};
+
+mod held;
+
+pub(crate) use held::{Ending, Held, Hold};
 
 /// State words in one bucket: a cache line. Models have small ones, for every word looked at doubles the model.
 const WIDTH: usize = if cfg!(loom) { 2 } else { 8 };
@@ -106,36 +109,6 @@ pub struct OpenView {
     pub status: Status,
 }
 
-/// Seats that were taken for transactions about to begin; those not used are given back.
-pub(crate) struct Seats<'t> {
-    table: &'t Table,
-    left: u64,
-}
-
-/// What came of the attempt to own a transaction.
-pub(crate) enum Hold<'t> {
-    Held(Held<'t>),
-    /// It was ended by the event with this ticket.
-    Ended(Ticket),
-    Absent,
-}
-
-/// A transaction in the hands of the one who decides. Dropped without a decision it is what it was before.
-pub(crate) struct Held<'t> {
-    table: &'t Table,
-    at: usize,
-    /// The state word before it was taken.
-    before: u64,
-}
-
-/// How a transaction ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ending {
-    Committing = COMMITTING as isize,
-    Aborting = ABORTING as isize,
-    Invalidating = INVALIDATING as isize,
-}
-
 impl Table {
     /// A table for `open_max` transactions, or for `survivors` if there are more of them.
     pub(crate) fn new(open_max: u32, survivors: usize) -> Table {
@@ -153,51 +126,6 @@ impl Table {
     /// Number of seats taken: open transactions, those included whose end is not published.
     pub(crate) fn len(&self) -> u64 {
         self.open.load(Ordering::Relaxed)
-    }
-
-    /// Takes seats for `count` transactions.
-    pub(crate) fn seats(&self, count: u32) -> Result<Seats<'_>, Full> {
-        let mut open = self.open.load(Ordering::Relaxed);
-        loop {
-            let after = open + u64::from(count);
-            if after > self.open_max {
-                return Err(Full::OpenTransactions);
-            }
-            match self.open.compare_exchange_weak(open, after, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(Seats { table: self, left: u64::from(count) }),
-                Err(now) => open = now,
-            }
-        }
-    }
-
-    /// Seats for transactions that survived a restart: they stay open even if the limit is smaller now.
-    pub(crate) fn seats_of_survivors(&self, count: usize) -> Seats<'_> {
-        self.open.fetch_add(count as u64, Ordering::Relaxed);
-        Seats { table: self, left: count as u64 }
-    }
-
-    /// Makes the caller the owner of a transaction, waiting while somebody else decides about it.
-    pub(crate) fn hold(&self, tx: WritePointer) -> Hold<'_> {
-        let mut wait = Wait::default();
-        loop {
-            let Some((at, word)) = self.find(tx) else { return Hold::Absent };
-            match word & STATE_MASK {
-                OPEN | REFUSED => {
-                    let deciding = tag(tx) | DECIDING;
-                    // AcqRel, pair A: brings the fields, and what the owner before did.
-                    if self.word(at).compare_exchange(word, deciding, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                        return Hold::Held(Held { table: self, at, before: word });
-                    }
-                }
-                DECIDING => wait.a_moment(),
-                _ => {
-                    let ticket = self.fields[at][TICKET].load(Ordering::Relaxed);
-                    if self.is_still(at, word) {
-                        return Hold::Ended(Ticket(ticket - 1));
-                    }
-                }
-            }
-        }
     }
 
     /// Where a transaction stands; `None` if it is not in the table.
@@ -270,7 +198,7 @@ impl Table {
         for distance in 0..self.words.len() {
             let bucket = (home + distance) & self.bucket_mask();
             for step in 0..WIDTH {
-                let at = bucket << WIDTH_BITS | (tx.0 as usize + step) & (WIDTH - 1);
+                let at = bucket << WIDTH_BITS | (tx.0 as usize ^ step) & (WIDTH - 1);
                 // Acquire, pair A: brings the fields.
                 let word = self.word(at).load(Ordering::Acquire);
                 if word & !STATE_MASK == tag(tx) && !matches!(word & STATE_MASK, FREE | ENTERING) {
@@ -336,7 +264,7 @@ impl Table {
             for distance in 0..self.words.len() {
                 let bucket = (home + distance) & self.bucket_mask();
                 for step in 0..WIDTH {
-                    let at = bucket << WIDTH_BITS | (tx.0 as usize + step) & (WIDTH - 1);
+                    let at = bucket << WIDTH_BITS | (tx.0 as usize ^ step) & (WIDTH - 1);
                     let word = self.word(at);
                     if word.load(Ordering::Relaxed) == FREE
                         // Acquire, pair A: after the publisher freed it.
@@ -379,80 +307,6 @@ impl Table {
     }
 }
 
-impl Seats<'_> {
-    /// Enters one transaction, open.
-    pub(crate) fn enter(&mut self, tx: WritePointer, entering: &Entering) {
-        self.enter_as(tx, entering, false);
-    }
-
-    /// Enters one transaction, open or refused.
-    pub(crate) fn enter_as(&mut self, tx: WritePointer, entering: &Entering, refused: bool) {
-        self.left = self.left.checked_sub(1).expect("a transaction has a seat");
-        self.table.enter(tx, entering, refused);
-    }
-}
-
-impl Drop for Seats<'_> {
-    fn drop(&mut self) {
-        if self.left > 0 {
-            self.table.open.fetch_sub(self.left, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Held<'_> {
-    /// True if a commit of it was refused before.
-    pub(crate) fn was_refused(&self) -> bool {
-        self.before & STATE_MASK == REFUSED
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        kind(self.field(BEGUN))
-    }
-
-    pub(crate) fn snapshot(&self) -> CommitNumber {
-        snapshot(self.field(BEGUN))
-    }
-
-    pub(crate) fn deadline(&self) -> SequencerTime {
-        SequencerTime(self.field(DEADLINE))
-    }
-
-    /// The ticket of the refusal, if that was in this run.
-    pub(crate) fn refusal(&self) -> Option<Ticket> {
-        self.field(TICKET).checked_sub(1).map(Ticket)
-    }
-
-    /// It ends, by the event with this ticket, which the consumer has not got yet: the entry may be freed as soon as it
-    /// has.
-    pub(crate) fn end(self, ending: Ending, ticket: Ticket) {
-        self.leave(ending as u64, ticket);
-    }
-
-    /// Its commit is refused by the event with this ticket.
-    pub(crate) fn refuse(self, ticket: Ticket) {
-        self.leave(REFUSED, ticket);
-    }
-
-    fn leave(self, state: u64, ticket: Ticket) {
-        self.table.fields[self.at][TICKET].store(ticket.0 + 1, Ordering::Relaxed);
-        // Release, pair A: who sees the state sees its ticket.
-        self.table.word(self.at).store(self.before & !STATE_MASK | state, Ordering::Release);
-        std::mem::forget(self);
-    }
-
-    fn field(&self, index: usize) -> u64 {
-        self.table.fields[self.at][index].load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        // Release, pair A: the next owner comes after this one.
-        self.table.word(self.at).store(self.before, Ordering::Release);
-    }
-}
-
 fn tag(tx: WritePointer) -> u64 {
     tx.0 << STATE_BITS
 }
@@ -474,5 +328,150 @@ fn status(word: u64) -> Status {
         OPEN => Status::Open,
         REFUSED => Status::Refused,
         _ => Status::Deciding,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::ring::Ticket;
+    use crate::transaction::Full;
+    use std::collections::BTreeMap;
+
+    const ENTERING: Entering = Entering {
+        kind: Kind::Short,
+        deferred: false,
+        detached: false,
+        snapshot: CommitNumber(3),
+        deadline: SequencerTime(9),
+        owner: 0,
+    };
+
+    fn held(table: &Table, tx: u64) -> Held<'_> {
+        match table.hold(WritePointer(tx)) {
+            Hold::Held(held) => held,
+            Hold::Ended(ticket) => panic!("{tx} was ended by {ticket:?}"),
+            Hold::Absent => panic!("{tx} is absent"),
+        }
+    }
+
+    #[test]
+    fn holds_as_many_as_may_be_open_whatever_their_spread() {
+        const OPEN_MAX: u32 = 1000;
+        let spreads: [fn(u64) -> u64; 6] = [
+            |n| 1 + n,
+            |n| 1 + n * 1_000_000,
+            |n| 5 + (n << 20),
+            |n| 8 + (n << 40),
+            |n| WritePointer::MAX.0 - n * 4096,
+            |n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1,
+        ];
+        for (index, spread) in spreads.iter().enumerate() {
+            let table = Table::new(OPEN_MAX, 0);
+            // Twice, so that the second lot enters what the first has left.
+            for lot in 0..2u64 {
+                let pointers = (0..u64::from(OPEN_MAX)).map(|n| WritePointer(spread(n + lot * u64::from(OPEN_MAX))));
+                let pointers: Vec<WritePointer> = pointers.collect();
+                let mut seats = table.seats(OPEN_MAX).unwrap();
+                pointers.iter().for_each(|tx| seats.enter(*tx, &Entering { owner: tx.0 ^ 1, ..ENTERING }));
+                drop(seats);
+                assert_eq!(table.seats(1).err(), Some(Full::OpenTransactions));
+                let mut seen = Vec::new();
+                table.for_each(|view| seen.push((view.tx, view.owner)));
+                seen.sort();
+                let mut expected: Vec<_> = pointers.iter().map(|tx| (*tx, tx.0 ^ 1)).collect();
+                expected.sort();
+                assert_eq!(seen, expected, "spread {index}");
+                for tx in &pointers {
+                    held(&table, tx.0).end(Ending::Aborting, Ticket(1));
+                    table.forget(*tx);
+                    assert_eq!(table.look(*tx), None);
+                }
+                assert_eq!(table.len(), 0);
+                assert!(table.passed.iter().all(|passed| passed.load(Ordering::Relaxed) == 0), "spread {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn behaves_like_a_map() {
+        for seed in 1..=30u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mut random = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let table = Table::new(24, 0);
+            let mut model = BTreeMap::new();
+            let range = [64, 4_096, 1 << 50][(seed % 3) as usize];
+            for step in 0..3_000 {
+                let context = format!("seed {seed} step {step}");
+                let tx = WritePointer((1 + random(range)) * if seed % 2 == 0 { 1 } else { 512 });
+                match random(5) {
+                    0 | 1 if !model.contains_key(&tx) => match table.seats(1) {
+                        Ok(mut seats) => {
+                            seats.enter(tx, &ENTERING);
+                            model.insert(tx, Status::Open);
+                        }
+                        Err(full) => assert_eq!((full, model.len()), (Full::OpenTransactions, 24), "{context}"),
+                    },
+                    2 => {
+                        if let Some((tx, status)) = model.iter_mut().next() {
+                            held(&table, tx.0).refuse(Ticket(step));
+                            *status = Status::Refused;
+                        }
+                    }
+                    3 => {
+                        if let Some((tx, _)) = model.pop_last() {
+                            held(&table, tx.0).end(Ending::Invalidating, Ticket(step));
+                            assert!(
+                                matches!(table.hold(tx), Hold::Ended(Ticket(ticket)) if ticket == step),
+                                "{context}"
+                            );
+                            table.forget(tx);
+                        }
+                    }
+                    _ => assert_eq!(table.look(tx), model.get(&tx).copied(), "{context}"),
+                }
+                assert_eq!(table.len(), model.len() as u64, "{context}");
+                for (tx, status) in &model {
+                    assert_eq!(table.look(*tx), Some(*status), "{context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pointer_that_shares_its_low_bits_is_another_transaction() {
+        let table = Table::new(4, 0);
+        table.seats(1).unwrap().enter(WritePointer(77), &ENTERING);
+        for high in 1..4 {
+            assert_eq!(table.look(WritePointer(77 | high << 61)), None);
+        }
+        table.seats(1).unwrap().enter(WritePointer(99 | 1 << 61), &ENTERING);
+        assert_eq!(table.view(WritePointer(99 | 1 << 61)).unwrap().tx, WritePointer(99 | 1 << 61));
+        assert_eq!(table.look(WritePointer(0)), None);
+        assert_eq!(table.look(WritePointer(u64::MAX)), None);
+    }
+
+    #[test]
+    fn what_is_held_and_let_go_is_what_it_was() {
+        let table = Table::new(4, 0);
+        let mut seats = table.seats(2).unwrap();
+        let entering = Entering { kind: Kind::Long, deferred: true, detached: true, owner: 5, ..ENTERING };
+        seats.enter(WritePointer(10), &entering);
+        drop(seats);
+        assert_eq!(table.len(), 1, "a seat that was not used is given back");
+        let before = table.view(WritePointer(10));
+        let owner = held(&table, 10);
+        assert_eq!(table.look(WritePointer(10)), Some(Status::Deciding));
+        assert_eq!((owner.kind(), owner.snapshot(), owner.deadline()), (Kind::Long, CommitNumber(3), SequencerTime(9)));
+        drop(owner);
+        assert_eq!(table.view(WritePointer(10)), before);
+        held(&table, 10).refuse(Ticket(0));
+        assert_eq!(held(&table, 10).refusal(), Some(Ticket(0)));
+        assert_eq!(table.look(WritePointer(10)), Some(Status::Refused));
     }
 }

@@ -6,15 +6,17 @@
 //! Run by `cargo loom`; nothing of this is compiled otherwise.
 #![cfg(loom)]
 
-use std::collections::{BTreeMap, HashSet};
+mod house;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use house::{House, NOW, begin, commit};
 use loom::thread;
-use seriatim_core::event::{Event, PointerContext};
+use seriatim_core::event::Event;
 use seriatim_core::*;
 
 const FIRST: u64 = 999_997;
-const NOW: SequencerTime = SequencerTime(100);
 
 /// One run of a model: how it came out, or what was seen that nobody may see. A run does not panic: loom's objects do
 /// not survive an unwinding.
@@ -61,89 +63,23 @@ fn limits() -> Limits {
     Limits { open_max: 4, conflict_index_bytes: 64, event_ring_slots: 8, winners: 4, ..Limits::default() }
 }
 
-/// The publisher with its published state, for which everything is durable at once.
-struct House {
-    publisher: Publisher,
-    published: Published,
-    ends: Vec<Event>,
-}
-
+/// Pointers start just below the first millisecond, so that a tick jumps over few of them.
 fn house(limits: Limits) -> (Arc<Sequencer>, House) {
-    let mut published = Published::new(16);
-    let first = WritePointer(FIRST);
-    apply(&mut published, &Event::Start { boot: 1, first, time: NOW });
-    let window_end = WritePointer(3_000_000);
-    apply(&mut published, &Event::Window { end: window_end });
-    let csn = CommitNumber(0);
-    let snapshot = published.next_snapshot();
-    let from = Resume { next: first, window_end, csn, index_floor: csn, snapshot, open: Vec::new() };
-    let (sequencer, publisher) = resume(limits, from);
-    (sequencer, House { publisher, published, ends: Vec::new() })
+    house::house(limits, FIRST, 3_000_000)
 }
 
-fn apply(published: &mut Published, event: &Event) {
-    let mut bytes = Vec::new();
-    event.encode(&mut PointerContext::default(), &mut bytes);
-    let read = Event::decode(event.kind() as u8, &bytes, &mut PointerContext::default()).unwrap();
-    published.apply(&read).unwrap();
-}
-
-impl House {
-    fn apply(&mut self, event: Event) {
-        apply(&mut self.published, &event);
-        match event {
-            Event::Commit { tx, .. } | Event::Aborted { tx } | Event::Invalidated { tx, .. } => {
-                self.publisher.forget(tx);
-                self.ends.push(event);
-            }
-            _ => {}
-        }
-    }
-
-    /// Drains what is there and publishes it; the ticket of the last event.
-    fn publish(&mut self) -> Option<Ticket> {
-        let mut events = Vec::new();
-        let mut last = None;
-        self.publisher.drain(usize::MAX, |ticket, event| {
-            events.push(event);
-            last = Some(ticket);
-        });
-        if last.is_some() {
-            events.into_iter().for_each(|event| self.apply(event));
-            self.publisher.publish(self.published.next_snapshot());
-        }
-        last
-    }
-
-    fn every_number_has_its_commit(&self) -> Result<(), String> {
-        let (published, decided) = (self.published.csn(), self.publisher.sequencer().decided_csn());
-        claim(published == decided, || format!("{decided} commits were decided and {published} published"))
-    }
-
-    fn tick(&mut self, now_ms: u64) {
-        if let Some(tick) = self.publisher.tick(now_ms) {
-            self.apply(tick);
-        }
-    }
-
-    /// Nothing is excluded but what was handed out, which is known to be at most these.
-    fn phantom_beside(&mut self, handed_out: &[u64]) -> Result<(), String> {
-        let handed_out: HashSet<u64> = handed_out.iter().copied().collect();
-        let snapshot = self.published.next_snapshot();
-        match snapshot.in_progress.iter().find(|pointer| !handed_out.contains(&pointer.0)) {
-            Some(phantom) => Err(format!("phantom {phantom} in progress")),
-            None => Ok(()),
-        }
+/// Nothing is excluded but what was handed out, which is known to be at most these.
+fn phantom_beside(house: &mut House, handed_out: &[u64]) -> Result<(), String> {
+    let snapshot = house.published.next_snapshot();
+    match snapshot.in_progress.iter().find(|pointer| !handed_out.contains(&pointer.0)) {
+        Some(phantom) => Err(format!("phantom {phantom} in progress")),
+        None => Ok(()),
     }
 }
 
-fn begin(sequencer: &Sequencer) -> Begun {
-    sequencer.begin(NOW, &BeginOptions::default(), 1, 0).expect("there is room")
-}
-
-fn commit(sequencer: &Sequencer, tx: WritePointer, ids: &[u64]) -> Decision {
-    let changes = ChangeSet { writes: ids.iter().map(|id| ChangeId(*id)).collect(), ..ChangeSet::default() };
-    sequencer.commit(NOW, tx, &changes, &mut Scratch::new())
+fn every_number_has_its_commit(house: &House) -> Result<(), String> {
+    let (published, decided) = (house.published.csn(), house.publisher.sequencer().decided_csn());
+    claim(published == decided, || format!("{decided} commits were decided and {published} published"))
 }
 
 fn begin_against_publish(begin: fn(&Sequencer) -> Begun) -> impl Fn() -> Seen {
@@ -191,10 +127,10 @@ fn a_tick_leaves_no_phantom() {
         let client = thread::spawn(move || begin_and_commit(&sequencer));
         house.tick(1);
         house.publish();
-        house.phantom_beside(&[FIRST, 1_000_000])?;
+        phantom_beside(&mut house, &[FIRST, 1_000_000])?;
         let tx = client.join().unwrap();
         house.publish();
-        house.phantom_beside(&[])?;
+        phantom_beside(&mut house, &[])?;
         claim(house.published.read_pointer() == tx, || format!("{tx} committed and is not visible"))?;
         Ok(if tx.0 == FIRST { "began before the tick" } else { "began after the tick" })
     });
@@ -217,7 +153,7 @@ fn fault_separate_ticker_is_found() {
             house.apply(tick);
         }
         house.publish();
-        let found = house.phantom_beside(&[FIRST, 1_000_000]);
+        let found = phantom_beside(&mut house, &[FIRST, 1_000_000]);
         ticker.join().unwrap();
         client.join().unwrap();
         found.map(|()| "no phantom")
@@ -242,7 +178,7 @@ fn against_commit(end: fn(&Sequencer, WritePointer) -> End) -> impl Fn() -> Seen
         claim(seen == ticket, || format!("the loser was told {seen:?} of {ticket:?}"))?;
         house.publish();
         claim(house.ends.len() == 1, || format!("ends: {:?}", house.ends))?;
-        house.every_number_has_its_commit()?;
+        every_number_has_its_commit(&house)?;
         claim(sequencer.open_len() == 0, || "an entry is left".into())?;
         Ok(winner)
     }
@@ -277,7 +213,7 @@ fn two_commits(before: &[u64], first: &'static [u64], second: &'static [u64]) ->
     let first = commit(&sequencer, a, first);
     let second = other.join().unwrap();
     house.publish();
-    house.every_number_has_its_commit()?;
+    every_number_has_its_commit(&house)?;
     let named = |decision| match decision {
         Decision::Refused { error: CommitError::Conflict { winner, .. }, .. } => winner,
         _ => None,
@@ -373,7 +309,7 @@ fn the_floor_stays_below_begins_on_their_way() {
             move || begin(&sequencer)
         });
         sequencer.timestamps(1).unwrap();
-        let published = house.publish();
+        let published = house.publish().last().map(|(ticket, _)| *ticket);
         let floor = house.publisher.settled_floor(published);
         let begun = beginner.join().unwrap();
         let settled = begun.snapshot.settled();

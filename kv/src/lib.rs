@@ -1,1 +1,76 @@
 //! Uses: MVCC tables over real stores.
+//!
+//! A [`Store`] keeps versions and knows nothing of transactions; a [`Coordinator`] orders transactions and never sees
+//! a key. A [`Db`] puts the two together: snapshot isolation over keys, tables and machines.
+//!
+//! ```text
+//!  Db::run(|tx| …) ── begin ──▶ Coordinator      a write pointer and a snapshot
+//!        │ reads at the snapshot, writes into a buffer
+//!        ├── put … put, flush ──▶ Store           versions under the write pointer, excluded from every snapshot
+//!        ├── commit ──▶ Coordinator               decides; from here on new snapshots hold the versions
+//!        └── refused: remove the versions, flush, and only then abort
+//! ```
+//!
+//! ```
+//! # fn main() -> Result<(), seriatim_kv::Error> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! let db = seriatim_kv::Db::open(&directory)?;
+//! let purses = db.table("purses");
+//! db.run(|tx| {
+//!     let alice = tx.get(&purses, b"alice")?.map_or(0, |coins| coins[0]);
+//!     tx.put(&purses, b"alice", &[alice + 1])
+//! })?;
+//! assert_eq!(db.snapshot()?.get(&purses, b"alice")?, Some(vec![1]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same over a server is `Db::new(store, seriatim_client::Client::connect(…)?)`, with a store that all its clients
+//! reach.
+//!
+//! # Trade-offs
+//!
+//! * Under [`Isolation::Snapshot`], the default, two transactions that read what the other writes may both commit
+//!   (write skew). [`Isolation::Serializable`] refuses one of them.
+//! * Writes reach the store before the commit is decided, so that a commit is one question; a transaction whose client
+//!   dies in between becomes invalid and its versions stay in the store, excluded.
+//! * Calls block. From async code use `spawn_blocking`: everything here is `Send + Sync + 'static`.
+//!
+//! # Not goals
+//!
+//! Old versions are not collected here: that takes the sequencer's visibility bound and nothing less.
+#![deny(unsafe_code)]
+
+mod coordinator;
+mod db;
+mod error;
+mod finish;
+mod key_range;
+mod read;
+mod retry;
+mod row;
+pub mod store;
+mod tx;
+mod view;
+
+pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
+pub use db::{Db, Done, Isolation, RunOptions};
+pub use error::{BoxError, Error, Outcome};
+pub use key_range::KeyRange;
+pub use read::{Entry, Scan};
+pub use retry::RetryPolicy;
+pub use row::{KEY_BYTES_MAX, TABLE_BYTES_MAX, Table};
+#[cfg(feature = "fjall")]
+pub use store::fjall::{Durability, FjallStore};
+pub use store::memory::MemoryStore;
+pub use store::{Page, PageLimits, Row, Store, StoreError, Version, Versions};
+pub use tx::{TX_BYTES_MAX, Tx, VALUE_BYTES_MAX};
+pub use view::{SNAPSHOT_AGE_MAX, View};
+
+// The words of the sequencer that stand in this crate's signatures.
+pub use seriatim_core as core;
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

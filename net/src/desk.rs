@@ -342,6 +342,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             excluded: snapshot.excluded_len(),
             outcomes: published.outcomes_len() as u64,
             durable_lsn: publication.log().durable().0,
+            durable: publication.log().is_durable(),
             storage: publication.log().write_path(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..State::default()

@@ -81,7 +81,11 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
         self.keep(now);
         self.append()?;
         self.submit(now)?;
-        if block { self.publish_blocking(now)? } else { self.publish(now)? };
+        if block {
+            self.publish_blocking(now)?
+        } else {
+            self.publish(now)?
+        };
         Ok(())
     }
 
@@ -108,7 +112,8 @@ impl Embedded {
     /// # Errors
     /// See [`StartError`].
     pub fn open(directory: impl Into<PathBuf>, options: &Options) -> Result<Embedded, StartError> {
-        Embedded::over(DiskStorage::new(directory.into(), DiskOptions::default()), options).map(|(embedded, _)| embedded)
+        Embedded::over(DiskStorage::new(directory.into(), DiskOptions::default()), options)
+            .map(|(embedded, _)| embedded)
     }
 
     /// A sequencer that remembers nothing: for tests and development.

@@ -21,7 +21,9 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 use seriatim_core::SequencerTime;
 use seriatim_wal::Storage;
-use seriatim_wire::{DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloReply, Limits as WireLimits, Request, reply};
+use seriatim_wire::{
+    DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloReply, Limits as WireLimits, Request, reply,
+};
 
 use crate::clock::{Clock, Now, Times};
 use crate::connection::{Connection, OUTPUT_BYTES_MAX, Phase, SLOW_READER_AFTER, TURN_BYTES};
@@ -128,6 +130,11 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         self.desk.publication.log().write_path()
     }
 
+    /// Starts an image of what is published, whatever the log has grown since the last one.
+    pub fn save_image_now(&mut self) {
+        self.desk.publication.start_image();
+    }
+
     /// One turn: every request that has arrived goes as far as it can.
     ///
     /// # Errors
@@ -180,7 +187,8 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     /// Waits until something happens, or something is due.
     fn wait(&mut self) -> Result<(), Failure> {
         let closing = self.desk.publication.closing_due_in(self.now);
-        let timeout = if self.ready.is_empty() { closing.map_or(TURN_MAX, |due| due.min(TURN_MAX)) } else { Duration::ZERO };
+        let timeout =
+            if self.ready.is_empty() { closing.map_or(TURN_MAX, |due| due.min(TURN_MAX)) } else { Duration::ZERO };
         self.events.clear();
         self.network.poll(Some(timeout), &mut self.events).map_err(|error| Failure::Poll(error.to_string()))?;
         self.now = self.times.look(&self.clock);
@@ -346,9 +354,9 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     }
 
     fn refuse_with(&mut self, connection: &mut Connection, id: u64, code: ErrorCode, message: &str) {
-        let reply = ErrorReply::new(code, message);
-        reply.encode(&mut connection.output, id);
-        if reply.closes || connection.phase == Phase::New {
+        let closes = code.closes() || connection.phase == Phase::New;
+        ErrorReply { closes, ..ErrorReply::new(code, message) }.encode(&mut connection.output, id);
+        if closes {
             self.end(connection);
         }
     }
@@ -376,7 +384,8 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         for connection in self.connections.values_mut() {
             if connection.unsent() <= OUTPUT_BYTES_MAX {
                 connection.full_since = None;
-            } else if self.now.monotonic - *connection.full_since.get_or_insert(self.now.monotonic) > SLOW_READER_AFTER {
+            } else if self.now.monotonic - *connection.full_since.get_or_insert(self.now.monotonic) > SLOW_READER_AFTER
+            {
                 log::warn!("closed a connection that does not read: {} bytes wait for it", connection.unsent());
                 connection.is_broken = true;
                 self.touched.insert(connection.id);

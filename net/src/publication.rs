@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use seriatim_core::event::{Begin, Event, PointerContext};
 use seriatim_core::{
-    Applied, CommitNumber, Full, InvalidCause, Kind, Published, Publisher, Sequencer, Snapshot, SnapshotId, Status, Ticket,
-    WritePointer,
+    Applied, CommitNumber, Full, InvalidCause, Kind, Published, Publisher, Sequencer, Snapshot, SnapshotId, Status,
+    Ticket, WritePointer,
 };
 use seriatim_wal::{AppendError, Log, SaveError, Storage, StoreId, SubmitError};
 
@@ -331,8 +331,9 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         for event in std::mem::take(&mut self.early) {
             let mut payload = Vec::new();
             event.encode(&mut PointerContext::default(), &mut payload);
-            let applied = apply_event(&mut self.published, event.kind() as u8, &payload, &mut PointerContext::default())
-                .map_err(Failure::Replay)?;
+            let applied =
+                apply_event(&mut self.published, event.kind() as u8, &payload, &mut PointerContext::default())
+                    .map_err(Failure::Replay)?;
             settle_up(&mut self.publisher, applied.1);
         }
         self.swap_snapshot();
@@ -361,6 +362,11 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         if P::EARLY_VISIBLE || self.log.stats().written_bytes < self.image_at_bytes {
             return;
         }
+        self.start_image();
+    }
+
+    /// Has an image of the published state written in the background.
+    pub(crate) fn start_image(&mut self) {
         let state = self.published.clone();
         match self.log.save_image(self.log.durable(), Box::new(move |out| out.write_all(&state.save_image()))) {
             Ok(()) => self.image_at_bytes = self.log.stats().written_bytes + IMAGE_EVERY_BYTES,
@@ -414,11 +420,8 @@ fn hold(held: &mut VecDeque<(Option<Ticket>, Event)>, ticket: Ticket, event: Eve
 }
 
 fn continues(before: &Begin, begin: &Begin) -> bool {
-    let expected = Begin {
-        first: WritePointer(before.first.0 + u64::from(before.count)),
-        count: begin.count,
-        ..*before
-    };
+    let expected =
+        Begin { first: WritePointer(before.first.0 + u64::from(before.count)), count: begin.count, ..*before };
     *begin == expected && before.count.checked_add(begin.count).is_some()
 }
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, Storage};
+use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, OpenError, Storage};
 
 use crate::clock::SystemClock;
 use crate::failure::{Failure, StartError};
@@ -16,6 +16,11 @@ use crate::sockets::{Sockets, Stop};
 
 /// How long the sync of lossy storage takes: 2 ms, like a disk's.
 const LOSSY_SYNC: Duration = Duration::from_millis(2);
+
+/// How long a start waits for the address and the directory of a server that was just killed: the system gives them back
+/// only when the last write of the dead process is over. 1 s.
+const PREDECESSOR_GONE_AFTER: Duration = Duration::from_secs(1);
+const PREDECESSOR_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Where a server keeps its log.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,6 +100,18 @@ impl Server {
         if !options.listen.ip().is_loopback() && !options.trust_network {
             return Err(StartError::NotLoopback { address: options.listen });
         }
+        let started = Instant::now();
+        loop {
+            match Server::try_start(options.clone()) {
+                Err(error) if may_be_a_dying_server(&error) && started.elapsed() < PREDECESSOR_GONE_AFTER => {
+                    std::thread::sleep(PREDECESSOR_LOOK_EVERY);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn try_start(options: ServerOptions) -> Result<Server, StartError> {
         match options.storage.clone() {
             StorageKind::Disk(directory) => Server::over(DiskStorage::new(directory, DiskOptions::default()), options),
             StorageKind::Memory => Server::over(MemoryStorage::new(), options),
@@ -160,5 +177,14 @@ impl Server {
     /// If the log or the event loop failed. What was acknowledged stands; end the process.
     pub fn run(self) -> Result<(), Failure> {
         (self.serve)()
+    }
+}
+
+/// A server that was killed a moment ago looks like one that runs.
+fn may_be_a_dying_server(error: &StartError) -> bool {
+    match error {
+        StartError::Open(OpenError::Locked { .. }) => true,
+        StartError::Listen { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+        _ => false,
     }
 }

@@ -41,6 +41,8 @@ pub struct Sockets {
 struct Connection {
     id: ConnectionId,
     stream: Stream,
+    /// The peer has ended its side: after the last bytes comes the end, and no further event.
+    peer_ended: bool,
 }
 
 /// Asks a pipeline that runs over [`Sockets`] to stop. Cheap to clone, usable from any thread.
@@ -145,13 +147,13 @@ impl Sockets {
         }
         self.opened += 1;
         let id = ConnectionId(self.opened << 32 | place as u64);
-        self.connections[place] = Some(Connection { id, stream });
+        self.connections[place] = Some(Connection { id, stream, peer_ended: false });
         Ok(id)
     }
 
-    fn stream(&mut self, id: ConnectionId) -> Option<&mut Stream> {
+    fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         match self.connections.get_mut(place(id)) {
-            Some(Some(connection)) if connection.id == id => Some(&mut connection.stream),
+            Some(Some(connection)) if connection.id == id => Some(connection),
             _ => None,
         }
     }
@@ -177,7 +179,8 @@ impl Network for Sockets {
                 STOP | LOG => {}
                 token @ (TCP | UNIX) => self.accept_all(token, out),
                 Token(token) => {
-                    let Some(Some(connection)) = self.connections.get(token - FIRST) else { continue };
+                    let Some(Some(connection)) = self.connections.get_mut(token - FIRST) else { continue };
+                    connection.peer_ended |= event.is_read_closed() || event.is_error();
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
                         out.push(NetworkEvent::Readable(connection.id));
                     }
@@ -192,7 +195,7 @@ impl Network for Sockets {
     }
 
     fn read(&mut self, id: ConnectionId, into: &mut FrameBuffer, max: usize) -> ReadOutcome {
-        let Some(stream) = self.stream(id) else { return ReadOutcome::Closed };
+        let Some(Connection { stream, peer_ended, .. }) = self.connection(id) else { return ReadOutcome::Closed };
         let mut total = 0;
         loop {
             let room = into.room();
@@ -202,8 +205,9 @@ impl Network for Sockets {
                 Ok(count) => {
                     into.filled(count);
                     total += count;
-                    // A short read has emptied the socket: the next arrival makes an event.
-                    if count < wanted {
+                    // A short read has emptied the socket, and the next arrival makes an event; but an end that has
+                    // arrived already makes none.
+                    if count < wanted && !*peer_ended {
                         return ReadOutcome::Drained;
                     }
                     if total >= max {
@@ -218,7 +222,9 @@ impl Network for Sockets {
     }
 
     fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
-        let Some(stream) = self.stream(id) else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Some(Connection { stream, .. }) = self.connection(id) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
         let mut written = 0;
         while written < bytes.len() {
             match stream.write(&bytes[written..]) {
@@ -233,7 +239,7 @@ impl Network for Sockets {
     }
 
     fn close(&mut self, id: ConnectionId) {
-        if self.stream(id).is_none() {
+        if self.connection(id).is_none() {
             return;
         }
         if let Some(mut connection) = self.connections[place(id)].take() {

@@ -147,10 +147,10 @@ impl<S: Storage> Log<S> {
             stats: Stats::default(),
         };
         log.segments.top_up(&mut log.storage);
-        while log.segments.is_preparing() && !log.segments.has_place(0) && log.segments.shortage().is_none() {
-            log.take_finished(Wait::Yes);
+        let lacks_segment = |log: &Log<S>| !log.segments.has_place(0) && log.segments.shortage().is_none();
+        while lacks_segment(&log) && log.take_finished(Wait::Yes) {
+            log.segments.top_up(&mut log.storage);
         }
-        log.segments.top_up(&mut log.storage);
         Ok((log, recovered))
     }
 
@@ -297,6 +297,11 @@ impl<S: Storage> Log<S> {
             Other::InFlight(header) => header.previous,
             _ => self.digest,
         }
+    }
+
+    /// Whether durable records outlive the process and a power cut: not in memory, and not on lossy storage.
+    pub fn is_durable(&self) -> bool {
+        self.storage.is_durable()
     }
 
     /// Which way groups are written, and why that one: for the operator.

@@ -261,6 +261,11 @@ impl Segments {
         ends.collect()
     }
 
+    /// Whether the segment is there, but without a good first block.
+    fn has_no_header(&self, id: u64) -> bool {
+        self.damaged.contains(&id) || self.unused.iter().any(|(unused, _)| *unused == id)
+    }
+
     /// The segment that would have been written after `id`, if it is there and not in use.
     fn unwritten_after(&self, id: u64) -> Option<u64> {
         let unused = self.unused.iter().map(|(id, _)| *id);
@@ -322,14 +327,17 @@ impl Walk<'_> {
         let (id, next_id) = (header.origin.segment, next.origin.segment);
         let chain = Fault::SegmentChain { previous: next.previous, previous_end: next.previous_end };
         let end = next.previous_end as usize;
+        let follows = Successor { file: self.storage.display(FileName::Segment(next_id)), offset: 0 };
+        if next.previous != id && self.segments.has_no_header(next.previous) {
+            return Err(self.corrupt(next.previous, 0, Fault::SegmentHeader, Some(follows)));
+        }
         if next.previous != id || end < BLOCK_BYTES || !end.is_multiple_of(BLOCK_BYTES) {
             return Err(self.corrupt(next_id, 0, chain, None));
         }
         let bytes = self.load(id, end as u64, Access::Stable)?;
         let (reached, fault) = self.groups(header, &bytes, end);
         if let Some(fault) = fault {
-            let successor = Successor { file: self.storage.display(FileName::Segment(next_id)), offset: 0 };
-            return Err(self.corrupt(id, reached, fault, Some(successor)));
+            return Err(self.corrupt(id, reached, fault, Some(follows)));
         }
         if next.first != self.tail.next || next.digest != self.tail.digest {
             return Err(self.corrupt(next_id, 0, chain, None));
@@ -456,6 +464,7 @@ pub(crate) fn identify(
 ) -> Result<(StoreId, Listing), OpenError> {
     storage.lock().map_err(|error| match error {
         LockError::Held { directory } => OpenError::Locked { directory },
+        LockError::Occupied { file } => OpenError::Foreign { file, reason: ForeignReason::NoIdentity },
         LockError::Io { action, path, source } => OpenError::Io { action, file: path, source },
     })?;
     let name = FileName::Identity;
@@ -472,10 +481,8 @@ pub(crate) fn identify(
             _ => Ok((identity.store, listing)),
         };
     }
-    // A mount point brings its own directory; anything else is somebody's.
-    let foreign = listing.others.iter().find(|name| *name != "lost+found").cloned();
-    let orphan = listing.files.first().map(|(file, _)| storage.display(*file));
-    if let Some(file) = orphan.or(foreign) {
+    if let Some((file, _)) = listing.files.first() {
+        let file = storage.display(*file);
         return Err(OpenError::Foreign { file, reason: ForeignReason::NoIdentity });
     }
     let drawn = u128::from(storage.random()) << 64 | u128::from(storage.random());

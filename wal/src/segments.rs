@@ -164,10 +164,6 @@ impl Segments {
         storage.start(Job::Prepare { segment: id, bytes: self.bytes, source, again: self.shortage.is_some() });
     }
 
-    pub(crate) fn is_preparing(&self) -> bool {
-        self.preparing.is_some()
-    }
-
     /// The attempt to make a segment ready is over. [`Segments::top_up`] starts the next.
     pub(crate) fn on_prepared(&mut self, segment: u64, result: io::Result<()>, storage: &mut dyn Storage) {
         let preparing = self.preparing.take().expect("a segment that was asked for");
@@ -177,18 +173,19 @@ impl Segments {
                 self.ready.push_back(segment);
                 self.shortage = None;
             }
-            Err(error) => {
-                self.shortage = Some(Arc::new(error));
-                match preparing.source {
-                    Source::New => self.failed = Some(segment),
-                    // Gives its room back, should that have been the matter.
-                    Source::Recycle(old) => {
-                        self.failed = Some(segment);
-                        storage.start(Job::Remove(FileName::Segment(old)));
-                    }
-                    Source::Existing => storage.start(Job::Remove(FileName::Segment(segment))),
+            // A file that was there already is of no use then; the next one is made anew. Removing it gives its room back,
+            // should that have been the matter.
+            Err(error) => match preparing.source {
+                Source::New => {
+                    self.failed = Some(segment);
+                    self.shortage = Some(Arc::new(error));
                 }
-            }
+                Source::Recycle(old) => {
+                    self.failed = Some(segment);
+                    storage.start(Job::Remove(FileName::Segment(old)));
+                }
+                Source::Existing => storage.start(Job::Remove(FileName::Segment(segment))),
+            },
         }
     }
 

@@ -87,6 +87,9 @@ pub trait Storage: Send {
     /// If there is no memory, or a way of writing that was asked for is not to be had.
     fn open_writer(&mut self, count: usize, bytes: usize) -> io::Result<Vec<Buffer>>;
 
+    /// Whether what was reported written outlives the process and a power cut.
+    fn is_durable(&self) -> bool;
+
     /// Which way [`Storage::open_writer`] chose, for the operator.
     fn write_path(&self) -> String;
 
@@ -152,6 +155,10 @@ impl<S: Storage + ?Sized> Storage for Box<S> {
 
     fn open_writer(&mut self, count: usize, bytes: usize) -> io::Result<Vec<Buffer>> {
         (**self).open_writer(count, bytes)
+    }
+
+    fn is_durable(&self) -> bool {
+        (**self).is_durable()
     }
 
     fn write_path(&self) -> String {
@@ -335,6 +342,12 @@ pub enum LockError {
     Held {
         /// The directory.
         directory: String,
+    },
+    /// It holds files of somebody else and no store.
+    #[error("{file} is in a directory that holds files but no identity of a store")]
+    Occupied {
+        /// One of the files.
+        file: String,
     },
     /// It cannot be used.
     #[error("cannot {action} {path}")]

@@ -66,6 +66,7 @@ macro_rules! suite {
                 another_store_is_refused
                 a_closing_group_follows_once
                 starting_again_and_again_costs_no_room
+                the_wake_descriptor_tells_of_news
                 random_steps_match_a_plain_list
             );
         }
@@ -335,6 +336,43 @@ fn starting_again_and_again_costs_no_room(medium: &impl Medium) {
     storage.lock().unwrap();
     let bytes: u64 = storage.list().unwrap().files.iter().map(|(_, bytes)| bytes).sum();
     assert!(bytes <= 20 * 3 * 4096 + 3 * (64 << 10), "{bytes} bytes");
+}
+
+fn the_wake_descriptor_tells_of_news(medium: &impl Medium) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let (mut writer, _) = Writer::open(medium.storage(), small());
+    let tell = |log: &Log<Box<dyn Storage>>| {
+        let Some(fd) = log.wake_fd() else { return };
+        let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+        // The kernel may interrupt the poll to finish a write.
+        let told = loop {
+            match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)) {
+                Err(rustix::io::Errno::INTR) => {}
+                answer => break answer.unwrap(),
+            }
+        };
+        assert_eq!(told, 1, "no news within a minute");
+    };
+    for number in 0..50 {
+        writer.append(1, &payload(number, 6000)).unwrap();
+        let stamp = writer.stamp();
+        let mut submitted = writer.log.submit(&stamp).unwrap().is_some();
+        let durable = loop {
+            tell(&writer.log);
+            if let Some(group) = writer.log.poll().unwrap() {
+                break group.header().last();
+            }
+            submitted = submitted || writer.log.submit(&stamp).unwrap().is_some();
+        };
+        assert!(submitted);
+        assert_eq!(durable, writer.log.appended());
+        if number == 25 {
+            writer.log.save_image(durable, Box::new(|out| out.write_all(b"state"))).unwrap();
+            while writer.log.image_saved().is_none() {
+                tell(&writer.log);
+            }
+        }
+    }
 }
 
 fn random_steps_match_a_plain_list(medium: &impl Medium) {

@@ -4,6 +4,7 @@ mod common;
 
 use common::{change_set, frame, listed, outcomes, pointer, snapshot, state, statuses};
 use seriatim_core::*;
+use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 fn read(bytes: &[u8]) -> Request<'_> {

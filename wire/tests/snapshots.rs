@@ -41,6 +41,12 @@ fn step(random: &mut Random, at: &Snapshot) -> Snapshot {
             }
         }
     }
+    while next.in_progress.len() > 5_000 {
+        let some: Vec<WritePointer> = next.in_progress.iter().step_by(2).collect();
+        for pointer in some {
+            next.in_progress.remove(pointer);
+        }
+    }
     next.csn.0 += random.below(100);
     next.read_pointer = pointer(random.below(200_000_000));
     if random.below(4) == 0 {
@@ -60,10 +66,10 @@ fn step(random: &mut Random, at: &Snapshot) -> Snapshot {
 
 #[test]
 fn differences_from_any_base_and_wholes_read_back_as_they_were_sent() {
-    for seed in 0..40 {
+    for seed in 0..25 {
         let mut random = Random(seed);
         let mut recent = vec![Snapshot { id: SnapshotId { boot: 9, number: 1 }, ..Snapshot::default() }];
-        for number in 0..150 {
+        for number in 0..100 {
             let next = step(&mut random, recent.last().unwrap());
             recent.push(next);
             let new = recent.last().unwrap();

@@ -1,6 +1,8 @@
 //! What the tests of this room share: one face for a sequencer in process and one behind TCP, and a raw connection.
 #![allow(dead_code)]
 
+pub mod house;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -174,10 +176,13 @@ impl Raw {
     pub fn connect_as(address: SocketAddr, session: u64) -> Raw {
         let mut raw = Raw::silent(address);
         raw.hello = Some(
-            raw.ask(|out, id| Hello::new(session).encode(out, id), |reply| match reply {
-                Reply::Hello(hello) => hello,
-                other => panic!("{other:?}"),
-            })
+            raw.ask(
+                |out, id| Hello::new(session).encode(out, id),
+                |reply| match reply {
+                    Reply::Hello(hello) => hello,
+                    other => panic!("{other:?}"),
+                },
+            )
             .expect("welcome"),
         );
         raw
@@ -232,7 +237,11 @@ impl Raw {
         }
     }
 
-    pub fn begin_as(&mut self, options: &BeginOptions, count: u32) -> Result<(WritePointer, Arc<Snapshot>), BeginError> {
+    pub fn begin_as(
+        &mut self,
+        options: &BeginOptions,
+        count: u32,
+    ) -> Result<(WritePointer, Arc<Snapshot>), BeginError> {
         let asked = BeginRequest { options: *options, count, base: None };
         let begun = self.ask(
             |out, id| request::begin(out, id, &asked),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
+use crate::field::BLOCK_BYTES;
 use crate::file_name::{FileName, LOCK_NAME, TEMPORARY_SUFFIX};
 use crate::storage::{Access, Bytes, FileBytes, Listing, LockError};
 
@@ -40,6 +41,10 @@ impl Directory {
             move |source| LockError::Io { action, path, source }
         };
         make_directory(&self.path).map_err(error("make the directory", &self.path))?;
+        let foreign = self.foreign_file().map_err(error("list", &self.path))?;
+        if let Some(file) = foreign {
+            return Err(LockError::Occupied { file });
+        }
         let path = self.path.join(LOCK_NAME);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(error("open", &path))?;
@@ -51,6 +56,19 @@ impl Directory {
         self.remove_temporary().map_err(error("tidy up", &self.path))?;
         self.lock = Some(lock);
         Ok(())
+    }
+
+    /// A file that shows that the directory is somebody else's. Looked for before the lock file is made: what is not ours
+    /// stays as it is.
+    fn foreign_file(&self) -> io::Result<Option<String>> {
+        let listing = self.list()?;
+        if listing.files.iter().any(|(file, _)| *file == FileName::Identity) {
+            return Ok(None);
+        }
+        // A mount point brings its own directory, and a first start may have ended while it wrote the identity.
+        let allowed = ["lost+found", "identity.tmp"];
+        let foreign = listing.others.into_iter().find(|name| !allowed.contains(&name.as_str()));
+        Ok(foreign.map(|name| self.path.join(name).display().to_string()))
     }
 
     fn remove_temporary(&self) -> io::Result<()> {
@@ -112,7 +130,9 @@ impl Directory {
 
     /// See [`crate::Storage::sync`].
     pub(crate) fn sync(&self, file: FileName) -> io::Result<()> {
-        OpenOptions::new().write(true).open(self.file_path(file))?.sync_all()?;
+        let file = OpenOptions::new().write(true).open(self.file_path(file))?;
+        await_direct_writes(&file)?;
+        file.sync_all()?;
         sync_directory(&self.path)
     }
 
@@ -139,6 +159,15 @@ fn make_directory(path: &Path) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent),
         _ => sync_directory(Path::new(".")),
     }
+}
+
+/// Waits for direct writes that a process before, though killed, still has under way: the kernel ends them in its own time,
+/// and a late one would fall upon what is written next. A file system waits for them before it shortens a file; so the
+/// file gets an empty block at its end and loses it again.
+pub(crate) fn await_direct_writes(file: &File) -> io::Result<()> {
+    let bytes = file.metadata()?.len();
+    file.set_len(bytes + BLOCK_BYTES as u64)?;
+    file.set_len(bytes)
 }
 
 /// Makes the names in a directory durable.

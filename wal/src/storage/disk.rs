@@ -193,6 +193,10 @@ impl Storage for DiskStorage {
         Ok(buffers)
     }
 
+    fn is_durable(&self) -> bool {
+        matches!(self.kind, Kind::Lasting(_))
+    }
+
     fn write_path(&self) -> String {
         self.write_path.clone()
     }

@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::field::BLOCK_BYTES;
 use crate::file_name::FileName;
-use crate::storage::directory::{make_file, sync_directory};
+use crate::storage::directory::{await_direct_writes, make_file, sync_directory};
 use crate::storage::wake::Wake;
 use crate::storage::{Content, Finished, Job, Source, Wait};
 
@@ -156,7 +157,7 @@ impl Worker {
                 drop(make_file(&directory, name, |file| self.fill(file, 0, bytes))?);
             }
             Source::Recycle(old) => self.recycle(FileName::Segment(old), name, bytes)?,
-            Source::Existing => {}
+            Source::Existing => self.check_unused(name)?,
         }
         let file = OpenOptions::new().read(true).write(true).custom_flags(open_flags).open(self.path(name))?;
         let found = file.metadata()?.len();
@@ -165,6 +166,18 @@ impl Worker {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Ok(file)
+    }
+
+    /// What an earlier process made ready must still be so when its last write has ended.
+    fn check_unused(&self, name: FileName) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
+        await_direct_writes(&file)?;
+        let mut first = [0; BLOCK_BYTES];
+        file.read_exact_at(&mut first, 0)?;
+        if first.iter().any(|byte| *byte != 0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a write of an earlier process landed in it late"));
+        }
+        Ok(())
     }
 
     /// Its blocks were written once already, which is most of the work. The first block goes to zero before the file gets
@@ -216,7 +229,9 @@ impl Worker {
         let directory = self.directory.clone();
         let file = make_file(&directory, name, |file| {
             let mut out = Chunks { file, buffer: Vec::with_capacity(CHUNK_BYTES), written: 0, worker: self };
-            content(&mut out)?;
+            // The content is a stranger's; its panic must not take this thread along, without which the log runs dry.
+            let panicked = |_| Err(io::Error::other("the content of the image panicked"));
+            catch_unwind(AssertUnwindSafe(|| content(&mut out))).unwrap_or_else(panicked)?;
             out.write_chunk()
         })?;
         let bytes = file.metadata()?.len();
@@ -259,7 +274,8 @@ impl Worker {
 }
 
 fn dropped() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "the log was dropped")
+    // Not `Interrupted`: whoever writes would try again.
+    io::Error::other("the log was dropped")
 }
 
 /// A file written in chunks.
@@ -295,5 +311,100 @@ impl Write for Chunks<'_> {
     /// Does nothing: the file is durable as a whole or not there.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 64 << 10;
+
+    fn prepare(helper: &mut Helper, segment: u64, source: Source) -> io::Result<File> {
+        helper.start(Job::Prepare { segment, bytes: BYTES, source, again: false }, 0);
+        match helper.finished(Wait::Yes) {
+            Some(Done::Prepared(prepared, result)) if prepared == segment => result,
+            _ => panic!("segment {segment} was asked for"),
+        }
+    }
+
+    fn content(directory: &Path, segment: u64) -> Vec<u8> {
+        std::fs::read(directory.join(FileName::Segment(segment).to_string())).unwrap()
+    }
+
+    #[test]
+    fn a_new_segment_is_zeros_and_a_recycled_one_begins_with_a_block_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut helper = Helper::new(directory.path(), Wake::new().unwrap()).unwrap();
+        let file = prepare(&mut helper, 1, Source::New).unwrap();
+        assert!(content(directory.path(), 1) == vec![0; BYTES as usize]);
+        file.write_all_at(&[7; BYTES as usize], 0).unwrap();
+        prepare(&mut helper, 2, Source::Recycle(1)).unwrap();
+        let recycled = content(directory.path(), 2);
+        assert!(recycled[..BLOCK_BYTES] == [0; BLOCK_BYTES] && recycled[BLOCK_BYTES..].iter().all(|byte| *byte == 7));
+        assert!(!directory.path().join(FileName::Segment(1).to_string()).exists());
+        // One that was cut to its end is filled up again.
+        file.set_len(2 * BLOCK_BYTES as u64).unwrap();
+        prepare(&mut helper, 3, Source::Recycle(2)).unwrap();
+        assert_eq!(content(directory.path(), 3).len() as u64, BYTES);
+    }
+
+    /// A write of a killed process may land in a segment that it had made ready.
+    #[test]
+    fn a_prepared_segment_that_was_written_after_all_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut helper = Helper::new(directory.path(), Wake::new().unwrap()).unwrap();
+        let file = prepare(&mut helper, 1, Source::New).unwrap();
+        prepare(&mut helper, 1, Source::Existing).unwrap();
+        file.write_all_at(b"late", 100).unwrap();
+        let refused = prepare(&mut helper, 1, Source::Existing).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+        file.write_all_at(&[0; 4], 100).unwrap();
+        file.set_len(BYTES / 2).unwrap();
+        let refused = prepare(&mut helper, 1, Source::Existing).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn segments_are_made_while_an_image_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut helper = Helper::new(directory.path(), Wake::new().unwrap()).unwrap();
+        let (go_on, may_go_on) = channel::<()>();
+        let image = move |out: &mut dyn Write| {
+            out.write_all(&vec![1; CHUNK_BYTES])?;
+            may_go_on.recv().expect("a test that goes on");
+            out.write_all(&vec![2; 2 * CHUNK_BYTES])
+        };
+        helper.start(Job::Save { file: FileName::Image(1), content: Box::new(image) }, 0);
+        helper.start(Job::Prepare { segment: 1, bytes: BYTES, source: Source::New, again: false }, 0);
+        go_on.send(()).unwrap();
+        assert!(matches!(helper.finished(Wait::Yes), Some(Done::Prepared(1, Ok(_)))));
+        let saved = helper.finished(Wait::Yes);
+        let Some(Done::Other(Finished::Saved { file: FileName::Image(1), result: Ok(bytes) })) = saved else {
+            panic!("the image was asked for")
+        };
+        assert_eq!(bytes, 3 * CHUNK_BYTES as u64);
+        assert!(helper.finished(Wait::Yes).is_none());
+    }
+
+    #[test]
+    fn a_helper_that_is_dropped_leaves_no_half_files_under_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut helper = Helper::new(directory.path(), Wake::new().unwrap()).unwrap();
+        let (started, has_started) = channel::<()>();
+        let (go_on, may_go_on) = channel::<()>();
+        let image = move |out: &mut dyn Write| {
+            started.send(()).expect("a test that listens");
+            may_go_on.recv().expect_err("the test drops its end");
+            (0..1000).try_for_each(|_| out.write_all(&[3; CHUNK_BYTES]))
+        };
+        helper.start(Job::Save { file: FileName::Image(1), content: Box::new(image) }, 0);
+        helper.start(Job::Prepare { segment: 1, bytes: 1 << 30, source: Source::New, again: false }, 0);
+        has_started.recv().unwrap();
+        // Its queue is closed before the image goes on.
+        helper.jobs = None;
+        drop(go_on);
+        drop(helper);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -42,7 +42,7 @@ impl LogThread {
         let crashed = Arc::clone(&crash);
         LogThread::spawn(wake, Some(crash), move |file, write| {
             if crashed.within(delay) {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "the log was dropped before the sync"));
+                return Err(io::Error::other("the log was dropped before the sync"));
             }
             file.write_all_at(&write.buffer[write.range.clone()], write.offset)
         })

@@ -205,6 +205,10 @@ impl Storage for MemoryStorage {
         (0..count).map(|index| Buffer::new(index, bytes)).collect()
     }
 
+    fn is_durable(&self) -> bool {
+        false
+    }
+
     fn write_path(&self) -> String {
         "memory".into()
     }

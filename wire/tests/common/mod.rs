@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use seriatim_core::*;
+use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 /// SplitMix64: one seed, one sequence.

@@ -1,0 +1,52 @@
+//! A sequencer in the same process, durable or in memory, as a [`Coordinator`].
+
+use std::sync::Arc;
+
+use seriatim_core::{BeginOptions, ChangeSet, CommitNumber, Snapshot, Status, WritePointer};
+use seriatim_net::{Embedded, EmbeddedError};
+
+use super::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
+
+impl Coordinator for Embedded {
+    fn begin(&self, options: BeginOptions) -> Result<Begun, BeginFailure> {
+        match Embedded::begin(self, &options) {
+            Ok(begun) => Ok(Begun { tx: begun.first, snapshot: begun.snapshot }),
+            Err(EmbeddedError::Refused(refusal)) => Err(BeginFailure::Refused(refusal)),
+            Err(EmbeddedError::Failed(failure)) => Err(BeginFailure::Transport(TransportError::new(failure, false))),
+        }
+    }
+
+    fn commit(&self, tx: WritePointer, changes: ChangeSet) -> Result<CommitNumber, CommitFailure> {
+        Embedded::commit(self, tx, &changes).map_err(|error| match error {
+            EmbeddedError::Refused(refusal) => CommitFailure::Refused(refusal),
+            // Decided perhaps, and perhaps on disk: only the next start will tell.
+            EmbeddedError::Failed(failure) => CommitFailure::Unknown(TransportError::new(failure, false)),
+        })
+    }
+
+    fn abort(&self, tx: WritePointer) -> Result<Status, TransportError> {
+        Ok(Embedded::abort(self, tx)?)
+    }
+
+    fn invalidate(&self, tx: WritePointer) -> Result<bool, TransportError> {
+        Ok(Embedded::invalidate(self, tx)?)
+    }
+
+    fn settle(&self, tx: WritePointer) -> Result<Status, TransportError> {
+        Ok(Embedded::settle(self, tx)?)
+    }
+
+    fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
+        Ok(Embedded::snapshot(self))
+    }
+}
+
+/// A bound that was met passes; a log that failed does not.
+impl<E: std::error::Error + Send + Sync + 'static> From<EmbeddedError<E>> for TransportError {
+    fn from(error: EmbeddedError<E>) -> TransportError {
+        match error {
+            EmbeddedError::Refused(full) => TransportError::new(full, true),
+            EmbeddedError::Failed(failure) => TransportError::new(failure, false),
+        }
+    }
+}

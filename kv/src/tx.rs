@@ -1,0 +1,145 @@
+//! A transaction inside its closure: reads at the snapshot, writes into a buffer.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use seriatim_core::{Snapshot, WritePointer};
+
+use crate::db::Isolation;
+use crate::error::Error;
+use crate::key_range::KeyRange;
+use crate::read::{Buffer, Reader, Scan};
+use crate::row::Table;
+use crate::store::DynStore;
+
+/// The longest value: 16 MiB.
+pub const VALUE_BYTES_MAX: usize = 16 << 20;
+/// What one transaction may buffer: 64 MiB of keys and values it wrote, and as much of keys that a serializable one
+/// read.
+pub const TX_BYTES_MAX: usize = 64 << 20;
+
+/// A transaction that is open: what the closure of [`Db::run`](crate::Db::run) works with.
+///
+/// Nothing it writes reaches the store before the closure has returned.
+pub struct Tx<'a> {
+    reader: Reader<'a>,
+    pointer: WritePointer,
+    isolation: Isolation,
+    writes: Buffer,
+    writes_bytes: usize,
+    reads: RefCell<Reads>,
+}
+
+/// Rows that a serializable transaction has read.
+#[derive(Default)]
+pub(crate) struct Reads {
+    pub rows: BTreeSet<Vec<u8>>,
+    bytes: usize,
+}
+
+impl<'a> Tx<'a> {
+    pub(crate) fn new(
+        store: &'a dyn DynStore,
+        snapshot: &'a Snapshot,
+        pointer: WritePointer,
+        isolation: Isolation,
+    ) -> Tx<'a> {
+        Tx {
+            reader: Reader { store, snapshot },
+            pointer,
+            isolation,
+            writes: Buffer::new(),
+            writes_bytes: 0,
+            reads: RefCell::default(),
+        }
+    }
+
+    /// The version under which this transaction writes, and its name.
+    pub fn write_pointer(&self) -> WritePointer {
+        self.pointer
+    }
+
+    /// What this transaction reads from.
+    pub fn snapshot(&self) -> &Snapshot {
+        self.reader.snapshot
+    }
+
+    /// The value of a key: this transaction's own, else the snapshot's.
+    ///
+    /// # Errors
+    /// If the key is too long or the store fails.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let row = table.row(key)?;
+        if let Some(own) = self.writes.get(&row) {
+            return Ok(own.clone());
+        }
+        if self.isolation == Isolation::Serializable {
+            self.reads.borrow_mut().note(&row)?;
+        }
+        Ok(self.reader.newest(&row)?.map(|(_, value)| value))
+    }
+
+    /// The entries of a range of keys, ascending, this transaction's own writes among them. Take `..` for the table.
+    ///
+    /// # Errors
+    /// If a bound is too long, or the transaction is [serializable](Isolation::Serializable). A failure of the store
+    /// comes from the iterator.
+    pub fn scan(&self, table: &Table, range: impl KeyRange) -> Result<Scan<'_>, Error> {
+        if self.isolation == Isolation::Serializable {
+            return Err(Error::ScanNotSerializable { table: table.name().to_string() });
+        }
+        let (start, end) = table.rows(&range)?;
+        Ok(Scan::new(self.reader, Some(&self.writes), start, end))
+    }
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// If key, value or transaction are over their limits; the write is not taken then.
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::ValueTooLong { len: value.len(), max: VALUE_BYTES_MAX });
+        }
+        self.write(table.row(key)?, Some(value.to_vec()))
+    }
+
+    /// Deletes a key, whether it is there or not.
+    ///
+    /// # Errors
+    /// If key or transaction are over their limits; the write is not taken then.
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<(), Error> {
+        self.write(table.row(key)?, None)
+    }
+
+    fn write(&mut self, row: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), Error> {
+        let size = |value: &Option<Vec<u8>>| row.len() + value.as_ref().map_or(0, Vec::len);
+        let replaced = self.writes.get(&row).map_or(0, size);
+        let bytes = self.writes_bytes - replaced + size(&value);
+        if bytes > TX_BYTES_MAX {
+            return Err(Error::TransactionTooLarge { bytes, max: TX_BYTES_MAX });
+        }
+        self.writes_bytes = bytes;
+        self.writes.insert(row, value);
+        Ok(())
+    }
+
+    /// What was written and what was read, for the commit.
+    pub(crate) fn into_parts(self) -> (Buffer, Reads) {
+        (self.writes, self.reads.into_inner())
+    }
+}
+
+impl Reads {
+    fn note(&mut self, row: &[u8]) -> Result<(), Error> {
+        if self.rows.contains(row) {
+            return Ok(());
+        }
+        let bytes = self.bytes + row.len();
+        if bytes > TX_BYTES_MAX {
+            return Err(Error::TransactionTooLarge { bytes, max: TX_BYTES_MAX });
+        }
+        self.bytes = bytes;
+        self.rows.insert(row.to_vec());
+        Ok(())
+    }
+}

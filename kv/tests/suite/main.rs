@@ -1,0 +1,9 @@
+//! One suite of cases over every store.
+
+mod endings;
+mod isolation;
+mod model;
+#[cfg(all(feature = "client", feature = "embedded"))]
+mod sequencers;
+mod stress;
+mod support;

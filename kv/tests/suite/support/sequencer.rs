@@ -1,0 +1,236 @@
+//! A sequencer without any cleverness: one lock, plain maps, everything remembered for ever.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use seriatim_kv::core::{
+    BeginOptions, ChangeId, ChangeSet, CommitError, CommitNumber, InvalidCause, InvalidSet, PointerSet, Snapshot,
+    Status, WritePointer,
+};
+use seriatim_kv::{BeginFailure, Begun, CommitFailure, Coordinator, Table, TransportError};
+
+/// What happens to the next commit's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFault {
+    /// The client notices that it cannot send.
+    NotSent,
+    /// The request is lost on the way.
+    RequestLost,
+    /// The reply is lost on the way.
+    ReplyLost,
+}
+
+#[derive(Default)]
+pub struct Sequencer {
+    state: Mutex<State>,
+    pub faults: Mutex<VecDeque<CommitFault>>,
+    /// While it is set nobody gets an answer.
+    pub deaf: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    last_pointer: u64,
+    csn: u64,
+    /// Greatest pointer that has ended.
+    read_pointer: u64,
+    /// How each transaction stands, and the commit number of its snapshot.
+    transactions: BTreeMap<WritePointer, (Status, CommitNumber)>,
+    /// The last commit that wrote an id.
+    writers: HashMap<ChangeId, (CommitNumber, WritePointer)>,
+}
+
+impl Sequencer {
+    pub fn status(&self, tx: WritePointer) -> Status {
+        self.state().status(tx)
+    }
+
+    /// The last transaction that has begun.
+    pub fn last(&self) -> WritePointer {
+        WritePointer(self.state().last_pointer)
+    }
+
+    /// The last transaction that has begun, and how it stands.
+    pub fn last_status(&self) -> Status {
+        self.status(self.last())
+    }
+
+    /// Transactions that are open or refused.
+    pub fn unended(&self) -> usize {
+        self.state().transactions.values().filter(|(status, _)| is_unended(*status)).count()
+    }
+
+    /// Transactions begun so far.
+    pub fn begun(&self) -> usize {
+        self.state().transactions.len()
+    }
+
+    /// A commit by somebody who is not in the table of transactions and writes to no store.
+    pub fn commit_of_another(&self, table: &Table, key: &[u8]) {
+        let mut state = self.state();
+        state.csn += 1;
+        let csn = CommitNumber(state.csn);
+        state.writers.insert(table.change_id(key).unwrap(), (csn, WritePointer(0)));
+    }
+
+    /// What an operator's abort does, or that of a client that is wrong about its writes.
+    pub fn abort_behind_its_back(&self, tx: WritePointer) {
+        self.state().end(tx, Status::Aborted);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn hear(&self) -> Result<(), TransportError> {
+        if self.deaf.load(Ordering::SeqCst) { Err(no_answer()) } else { Ok(()) }
+    }
+
+    fn decide(&self, tx: WritePointer, changes: &ChangeSet) -> Result<CommitNumber, CommitError> {
+        let mut state = self.state();
+        let (status, snapshot) = state.transactions[&tx];
+        if status != Status::Open {
+            return Err(CommitError::NotInProgress { tx, ended: status });
+        }
+        for id in changes.writes.iter().chain(&changes.reads) {
+            if let Some(&(csn, winner)) = state.writers.get(id)
+                && csn > snapshot
+            {
+                state.transactions.insert(tx, (Status::Refused, snapshot));
+                return Err(CommitError::Conflict { tx, change_id: id.0, csn, winner: Some(winner) });
+            }
+        }
+        state.csn += 1;
+        let csn = CommitNumber(state.csn);
+        state.writers.extend(changes.writes.iter().map(|id| (*id, (csn, tx))));
+        state.end(tx, Status::Committed(csn));
+        Ok(csn)
+    }
+}
+
+impl State {
+    fn status(&self, tx: WritePointer) -> Status {
+        self.transactions.get(&tx).map_or(Status::Forgotten, |(status, _)| *status)
+    }
+
+    fn end(&mut self, tx: WritePointer, status: Status) {
+        self.transactions.get_mut(&tx).expect("only what has begun can end").0 = status;
+        self.read_pointer = self.read_pointer.max(tx.0);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let pointers = |wanted: fn(Status) -> bool| -> PointerSet {
+            let chosen = self.transactions.iter().filter(|(_, (status, _))| wanted(*status));
+            chosen.map(|(tx, _)| *tx).collect()
+        };
+        let invalid = pointers(|status| matches!(status, Status::Invalid(_)));
+        Snapshot {
+            read_pointer: WritePointer(self.read_pointer),
+            csn: CommitNumber(self.csn),
+            in_progress: pointers(is_unended),
+            invalid: Arc::new(InvalidSet { pointers: invalid, ..InvalidSet::default() }),
+            ..Snapshot::default()
+        }
+    }
+}
+
+fn is_unended(status: Status) -> bool {
+    matches!(status, Status::Open | Status::Refused)
+}
+
+fn no_answer() -> TransportError {
+    TransportError { source: "no answer".into(), transient: true }
+}
+
+impl Coordinator for Sequencer {
+    fn begin(&self, _: BeginOptions) -> Result<Begun, BeginFailure> {
+        self.hear()?;
+        let mut state = self.state();
+        let snapshot = Arc::new(state.snapshot());
+        state.last_pointer += 1;
+        let tx = WritePointer(state.last_pointer);
+        state.transactions.insert(tx, (Status::Open, snapshot.csn));
+        assert!(tx > snapshot.read_pointer, "{tx:?} is not above {:?}", snapshot.read_pointer);
+        Ok(Begun { tx, snapshot })
+    }
+
+    fn commit(&self, tx: WritePointer, changes: ChangeSet) -> Result<CommitNumber, CommitFailure> {
+        self.hear().map_err(CommitFailure::Transport)?;
+        let fault = self.faults.lock().unwrap().pop_front();
+        match fault {
+            None => Ok(self.decide(tx, &changes)?),
+            Some(CommitFault::NotSent) => Err(CommitFailure::Transport(no_answer())),
+            Some(CommitFault::RequestLost) => Err(CommitFailure::Unknown(no_answer())),
+            Some(CommitFault::ReplyLost) => {
+                let _unheard = self.decide(tx, &changes);
+                Err(CommitFailure::Unknown(no_answer()))
+            }
+        }
+    }
+
+    fn abort(&self, tx: WritePointer) -> Result<Status, TransportError> {
+        self.hear()?;
+        let mut state = self.state();
+        match state.status(tx) {
+            Status::Open | Status::Refused | Status::Invalid(_) => state.end(tx, Status::Aborted),
+            _ => {}
+        }
+        Ok(state.status(tx))
+    }
+
+    fn invalidate(&self, tx: WritePointer) -> Result<bool, TransportError> {
+        self.hear()?;
+        let mut state = self.state();
+        let unended = is_unended(state.status(tx));
+        if unended {
+            state.end(tx, Status::Invalid(InvalidCause::Asked));
+        }
+        Ok(unended)
+    }
+
+    fn settle(&self, tx: WritePointer) -> Result<Status, TransportError> {
+        self.hear()?;
+        let mut state = self.state();
+        if state.status(tx) == Status::Open {
+            state.end(tx, Status::Invalid(InvalidCause::Settled));
+        }
+        Ok(state.status(tx))
+    }
+
+    fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
+        self.hear()?;
+        Ok(Arc::new(self.state().snapshot()))
+    }
+}
+
+/// The same sequencer over a line that dies with the first commit.
+pub struct GoesDeaf(pub Arc<Sequencer>);
+
+impl Coordinator for GoesDeaf {
+    fn begin(&self, options: BeginOptions) -> Result<Begun, BeginFailure> {
+        self.0.begin(options)
+    }
+
+    fn commit(&self, tx: WritePointer, changes: ChangeSet) -> Result<CommitNumber, CommitFailure> {
+        let result = self.0.commit(tx, changes);
+        self.0.deaf.store(true, Ordering::SeqCst);
+        result
+    }
+
+    fn abort(&self, tx: WritePointer) -> Result<Status, TransportError> {
+        self.0.abort(tx)
+    }
+
+    fn invalidate(&self, tx: WritePointer) -> Result<bool, TransportError> {
+        self.0.invalidate(tx)
+    }
+
+    fn settle(&self, tx: WritePointer) -> Result<Status, TransportError> {
+        self.0.settle(tx)
+    }
+
+    fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
+        self.0.snapshot()
+    }
+}
