@@ -36,7 +36,8 @@ fn bound_in(table: &str, path: &str) -> Option<u64> {
     table.lines().find_map(|line| {
         // An address, references, protocol, flags, type, state, inode; then the path, which may hold anything.
         let rest = line.strip_suffix(path)?.strip_suffix(' ')?;
-        rest.split_ascii_whitespace().nth(6)?.parse().ok()
+        // A connection that was not accepted yet has none.
+        rest.split_ascii_whitespace().nth(6)?.parse().ok().filter(|inode| *inode != 0)
     })
 }
 
