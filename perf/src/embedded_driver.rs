@@ -81,11 +81,12 @@ pub fn drive_embedded(
         joined.map(|share| share.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect::<Vec<_>>()
     });
 
-    let (mut tally, mut measured, mut failure) = (Tally::new(), Measured::default(), None);
+    let (mut tally, mut failure) = (Tally::new(), None);
+    let mut measured = Measured { client_cpu: Some(Duration::ZERO), ..Measured::default() };
     for (share, of_share, failed) in shares {
         tally.merge(&share);
         measured.time = measured.time.max(of_share.time);
-        measured.client_cpu += of_share.client_cpu;
+        measured.client_cpu = measured.client_cpu.zip(of_share.client_cpu).map(|(sum, share)| sum + share);
         failure = failure.or(failed);
     }
     tally.errors(error_kind::UNANSWERED, tally.in_flight());
@@ -164,7 +165,7 @@ struct Worker<'w> {
     block_max: u32,
     schedule: Schedule,
     tally: Tally,
-    mark: Option<(Instant, Duration)>,
+    mark: Option<(Instant, Option<Duration>)>,
     measured: Measured,
     /// Memory of one turn.
     transactions: Vec<WritePointer>,
@@ -223,7 +224,8 @@ impl<'w> Worker<'w> {
         self.tally.is_measuring = false;
         if let Some((since, cpu)) = self.mark.take() {
             self.measured.time = since.elapsed();
-            self.measured.client_cpu = cpu::of_this_thread() - cpu;
+            let used = |before| Some(cpu::of_this_thread()?.saturating_sub(before));
+            self.measured.client_cpu = cpu.and_then(used);
         }
     }
 

@@ -52,8 +52,8 @@ pub struct Report {
     pub measured_secs: f64,
     /// Who was measured.
     pub server: ServerInfo,
-    /// Processor time of the threads that made the load, in µs for each acknowledged commit. Without a server, they do its
-    /// work as well.
+    /// Processor time of the threads that made the load, in µs for each acknowledged commit; without a server, they do its
+    /// work as well. `None` if this kernel does not say.
     pub client_cpu_us_per_tx: Option<f64>,
     /// Processor time of the server, likewise; `None` if it is on another machine, or in the same process.
     pub server_cpu_us_per_tx: Option<f64>,
@@ -117,7 +117,7 @@ pub struct WholeRun {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Measured {
     pub time: Duration,
-    pub client_cpu: Duration,
+    pub client_cpu: Option<Duration>,
     pub server_cpu: Option<Duration>,
 }
 
@@ -156,7 +156,7 @@ impl Report {
             threads: setting.threads,
             measured_secs: secs,
             server,
-            client_cpu_us_per_tx: us_per_tx(measured.client_cpu),
+            client_cpu_us_per_tx: measured.client_cpu.and_then(us_per_tx),
             server_cpu_us_per_tx: measured.server_cpu.and_then(us_per_tx),
             whole: WholeRun {
                 begun: tally.begun,

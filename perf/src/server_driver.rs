@@ -191,10 +191,11 @@ impl Run {
         self.tally.is_measuring = false;
         let Some((since, before)) = self.mark.take() else { return };
         let after = self.processors();
+        let used = |after: Option<Duration>, before| Some(after?.saturating_sub(before?));
         self.measured = Measured {
             time: now - since,
-            client_cpu: after.client_cpu - before.client_cpu,
-            server_cpu: after.server_cpu.zip(before.server_cpu).map(|(after, before)| after.saturating_sub(before)),
+            client_cpu: used(after.client_cpu, before.client_cpu),
+            server_cpu: used(after.server_cpu, before.server_cpu),
         };
     }
 

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 
 use crate::socket::Blocking;
 
@@ -12,10 +13,7 @@ use crate::socket::Blocking;
 pub(crate) fn of(socket: &Blocking) -> Option<u32> {
     let pid = match socket {
         Blocking::Tcp(stream) => of_tcp(stream),
-        Blocking::Unix(stream) => {
-            let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
-            u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
-        }
+        Blocking::Unix(stream) => of_unix(stream),
     };
     pid.filter(|pid| *pid != std::process::id())
 }
@@ -25,6 +23,22 @@ fn of_tcp(stream: &TcpStream) -> Option<u32> {
     let table = fs::read_to_string(if theirs.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" }).ok()?;
     let inode = inode_in(&table, theirs, ours)?;
     process_with(inode)
+}
+
+fn of_unix(stream: &UnixStream) -> Option<u32> {
+    let address = stream.peer_addr().ok()?;
+    let table = fs::read_to_string("/proc/net/unix").ok()?;
+    process_with(bound_in(&table, address.as_pathname()?.to_str()?)?)
+}
+
+/// The inode of a socket that is bound to this path: the one that listens, or one that it accepted.
+fn bound_in(table: &str, path: &str) -> Option<u64> {
+    table.lines().find_map(|line| {
+        // An address, references, protocol, flags, type, state, inode; then the path, which may hold anything.
+        let rest = line.strip_suffix(path)?.strip_suffix(' ')?;
+        // A connection that was not accepted yet has none.
+        rest.split_ascii_whitespace().nth(6)?.parse().ok().filter(|inode| *inode != 0)
+    })
 }
 
 /// The inode of the socket with these ends in a table of `/proc/net`.
@@ -62,6 +76,7 @@ fn process_with(inode: u64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
@@ -73,5 +88,13 @@ mod tests {
         assert_eq!(of_tcp(&ours), Some(std::process::id()));
         // This process itself is no server to report about.
         assert_eq!(of(&Blocking::Tcp(ours)), None);
+    }
+    #[test]
+    fn the_other_end_of_a_unix_socket_is_found_by_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let ours = UnixStream::connect(&path).unwrap();
+        assert_eq!(of_unix(&ours), Some(std::process::id()));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{self, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix;
 use std::time::{Duration, Instant};
 
@@ -84,15 +83,6 @@ impl Write for Blocking {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl AsFd for Blocking {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Blocking::Tcp(stream) => stream.as_fd(),
-            Blocking::Unix(stream) => stream.as_fd(),
-        }
     }
 }
 
