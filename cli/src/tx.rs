@@ -60,15 +60,11 @@ struct Row {
     tx: u64,
     /// More than 1 for a range that a crash left unaccounted.
     count: u64,
-    kind: &'static str,
     #[serde(flatten)]
     status: StatusReport,
     born_ms: u64,
-    remaining_ms: Option<u64>,
-    session: u64,
-    deferred: bool,
-    detached: bool,
-    snapshot: u64,
+    #[serde(flatten)]
+    open: OpenReport,
 }
 
 #[derive(Serialize)]
@@ -84,6 +80,27 @@ struct One {
     #[serde(flatten)]
     status: StatusReport,
     born_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    tx: u64,
+    #[serde(flatten)]
+    status: StatusReport,
+    born_ms: u64,
+    #[serde(flatten)]
+    open: Option<OpenReport>,
+}
+
+/// What is known of a transaction only while it is open.
+#[derive(Serialize)]
+struct OpenReport {
+    kind: &'static str,
+    remaining_ms: Option<u64>,
+    session: u64,
+    deferred: bool,
+    detached: bool,
+    snapshot: u64,
 }
 
 #[derive(Serialize)]
@@ -135,7 +152,7 @@ impl std::fmt::Display for StatusReport {
 pub fn run(command: &TxCommand) -> Outcome {
     match command {
         TxCommand::Ls(args) => list(args),
-        TxCommand::Show(args) => one(args, |client, tx| client.status(tx).map_err(Into::into)),
+        TxCommand::Show(args) => show(args),
         TxCommand::Abort(args) => one(args, |client, tx| client.abort(tx).map_err(Into::into)),
         TxCommand::Invalidate(args) => one(args, |client, tx| {
             client.invalidate(tx)?;
@@ -160,18 +177,43 @@ fn list(args: &LsArgs) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+fn show(args: &OneArgs) -> Outcome {
+    let client = args.target.connect()?;
+    let tx = WritePointer(args.tx);
+    let status = client.status(tx)?;
+    let mut shown = Shown { tx: tx.0, status: status.into(), born_ms: tx.ms_since_epoch(), open: None };
+    if matches!(status, Status::Open | Status::Refused) {
+        let after = WritePointer(tx.0 - 1);
+        let page = client.list(ListRequest { kind: ListKind::Open, after, max: 1 })?;
+        shown.open = page.entries.first().filter(|entry| entry.tx == tx).map(|entry| row(entry).open);
+    }
+    args.output.print(&shown, |shown, out| {
+        writeln!(out, "{} is {}", shown.tx, shown.status)?;
+        let Some(open) = &shown.open else { return Ok(()) };
+        let expires = open.remaining_ms.map_or("never".to_owned(), |ms| format!("in {}", duration(ms)));
+        writeln!(
+            out,
+            "{}, expires {expires}, begun at commit {} by session {:016x}",
+            open.kind, open.snapshot, open.session
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn row(entry: &Listed) -> Row {
     Row {
         tx: entry.tx.0,
         count: entry.count,
-        kind: if entry.kind == Kind::Long { "LONG" } else { "SHORT" },
         status: entry.status.into(),
         born_ms: entry.tx.ms_since_epoch(),
-        remaining_ms: entry.remaining_ms,
-        session: entry.session,
-        deferred: entry.deferred,
-        detached: entry.detached,
-        snapshot: entry.snapshot.0,
+        open: OpenReport {
+            kind: if entry.kind == Kind::Long { "LONG" } else { "SHORT" },
+            remaining_ms: entry.remaining_ms,
+            session: entry.session,
+            deferred: entry.deferred,
+            detached: entry.detached,
+            snapshot: entry.snapshot.0,
+        },
     }
 }
 
@@ -181,9 +223,9 @@ fn list_text(list: &List, invalid: bool, out: &mut dyn Write) -> io::Result<()> 
     }
     writeln!(out, "{:<20} {:<6} {:<12} status", "transaction", "kind", "expires in")?;
     for row in &list.transactions {
-        let expires = row.remaining_ms.map_or("-".to_owned(), duration);
+        let expires = row.open.remaining_ms.map_or("-".to_owned(), duration);
         let more = if row.count > 1 { format!(" and {} more", row.count - 1) } else { String::new() };
-        writeln!(out, "{:<20} {:<6} {:<12} {}{more}", row.tx, row.kind, expires, row.status)?;
+        writeln!(out, "{:<20} {:<6} {:<12} {}{more}", row.tx, row.open.kind, expires, row.status)?;
     }
     if list.more {
         writeln!(out, "… and more; go on with --after {}", list.transactions.last().map_or(0, |row| row.tx))?;

@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     pub waiting: usize,
     /// More may be waiting in the socket than was read.
     pub has_more: bool,
+    /// It has begun transactions.
+    pub has_begun: bool,
     /// The peer has ended its side.
     pub has_ended: bool,
     /// Nothing can be sent any more, or nothing will.
@@ -60,6 +62,7 @@ impl Connection {
             sent: 0,
             waiting: 0,
             has_more: false,
+            has_begun: false,
             has_ended: false,
             is_broken: false,
             full_since: None,

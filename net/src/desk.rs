@@ -120,6 +120,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         // The request's bytes were read before this: the snapshot that the begin loads is not older than they are.
         match core.begin(now.sequencer, &request.options, request.count, connection.session) {
             Ok(begun) => {
+                connection.has_begun = true;
                 let block = Block { first: begun.first, count: u64::from(begun.count) };
                 let base = request.base.and_then(|base| self.publication.recent(base));
                 reply::begin(&mut connection.output, id, block, &begun.snapshot, base.map(AsRef::as_ref));

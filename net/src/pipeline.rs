@@ -366,21 +366,22 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         connection.phase = Phase::Ending;
         if connection.session != 0 {
             let grace = if P::ABORT_ON_DISCONNECT { 0 } else { self.limits.grace_ms };
-            self.sessions.leave(connection.session, self.now.sequencer.plus_ms(grace));
+            self.sessions.leave(connection.session, connection.has_begun, self.now.sequencer.plus_ms(grace));
         }
     }
 
     /// Housekeeping: the window, deadlines, sessions that did not come back, readers that do not read.
     fn keep(&mut self) {
         self.desk.publication.keep(self.now);
-        let gone = self.sessions.gone(self.now.sequencer);
-        if !gone.is_empty() && self.desk.end_orphans(|session| gone.contains(&session)) {
-            self.sessions.forget(&gone);
-        }
         if self.now.monotonic - self.kept_at < TURN_MAX {
             return;
         }
         self.kept_at = self.now.monotonic;
+        let gone = self.sessions.gone(self.now.sequencer);
+        // One walk over the open transactions for all of them.
+        if !gone.is_empty() && self.desk.end_orphans(|session| gone.contains(&session)) {
+            self.sessions.forget(&gone);
+        }
         for connection in self.connections.values_mut() {
             if connection.unsent() <= OUTPUT_BYTES_MAX {
                 connection.full_since = None;
@@ -440,9 +441,17 @@ impl<C: Clock, S: Storage, P: Plant> Pipeline<Sockets, C, S, P> {
 /// Which sessions have connections, and which are gone since when.
 #[derive(Default)]
 struct Sessions {
-    live: FxHashMap<u64, u32>,
+    live: FxHashMap<u64, Live>,
     /// Sessions without a connection, and when their transactions end.
     left: FxHashMap<u64, SequencerTime>,
+}
+
+/// A session with connections.
+#[derive(Default)]
+struct Live {
+    connections: u32,
+    /// It has begun transactions, so that its end means work.
+    has_begun: bool,
 }
 
 impl Sessions {
@@ -450,19 +459,22 @@ impl Sessions {
     fn join(&mut self, session: u64, connection: ConnectionId) -> u64 {
         // The highest bit marks sessions that were given, so that they meet no client's own.
         let session = if session == 0 { connection.0 | 1 << 63 } else { session };
-        *self.live.entry(session).or_insert(0) += 1;
-        self.left.remove(&session);
+        let live = self.live.entry(session).or_default();
+        live.connections += 1;
+        live.has_begun |= self.left.remove(&session).is_some();
         session
     }
 
     /// A connection of this session has gone.
-    fn leave(&mut self, session: u64, until: SequencerTime) {
-        if let Some(count) = self.live.get_mut(&session) {
-            *count -= 1;
-            if *count == 0 {
-                self.live.remove(&session);
+    fn leave(&mut self, session: u64, has_begun: bool, until: SequencerTime) {
+        let Some(live) = self.live.get_mut(&session) else { return };
+        live.connections -= 1;
+        live.has_begun |= has_begun;
+        if live.connections == 0 {
+            if live.has_begun {
                 self.left.insert(session, until);
             }
+            self.live.remove(&session);
         }
     }
 

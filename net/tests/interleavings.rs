@@ -70,7 +70,7 @@ fn the_plant_that_aborts_on_disconnect_shows_half_written_transactions() {
     let (client, other) = (house.connect(7), house.connect(8));
     let (dirty, _) = house.begin(client);
     house.disconnect(client);
-    house.settle_down();
+    house.pass(100 * MS);
     assert!(house.snapshot(other).is_visible(dirty));
 }
 
