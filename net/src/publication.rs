@@ -253,8 +253,18 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             }
             let held = &mut self.held;
             if self.publisher.drain(DRAIN, |ticket, event| hold(held, ticket, event)) == 0 {
+                self.pass_over_gaps();
                 return Ok(());
             }
+        }
+    }
+
+    /// The ring is empty: tickets that were taken for nothing (a begin that was refused late) have no event to wait for.
+    fn pass_over_gaps(&mut self) {
+        self.appended_to = self.publisher.drained_to().0;
+        if self.log.open_len() == 0 && !self.log.is_in_flight() {
+            self.submitted_to = self.appended_to;
+            self.released_to = self.appended_to;
         }
     }
 
