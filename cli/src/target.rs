@@ -1,6 +1,7 @@
 //! Which server a command talks to.
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +10,7 @@ use seriatim_client::{Client, ClientOptions};
 /// The server to talk to.
 #[derive(Args, Debug)]
 pub struct TargetArgs {
-    /// The server: IP:PORT, or the path of its Unix socket
+    /// The server: HOST:PORT, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7600")]
     pub addr: String,
     /// Seconds to wait for an answer
@@ -28,7 +29,15 @@ impl TargetArgs {
             attempts_max: 1,
             ..ClientOptions::default()
         };
-        Ok(Client::connect(self.addr.as_str(), options)?)
+        Client::connect(self.addr.as_str(), options).map_err(|error| {
+            let refused = causes(&error).any(|cause| {
+                cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+            });
+            match refused {
+                true => format!("nobody listens at {}: start a server with `seriatim serve`", self.addr).into(),
+                false => Box::<dyn Error>::from(error),
+            }
+        })
     }
 }
 
@@ -37,4 +46,9 @@ fn seconds(text: &str) -> Result<f64, String> {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
         _ => Err("a number of seconds above 0 and up to 86400".to_owned()),
     }
+}
+
+/// An error and its causes.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
 }

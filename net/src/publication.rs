@@ -407,7 +407,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             self.append()?;
             self.submit(now)?;
             let published = self.publish_blocking(now)?;
-            if !self.is_behind() || (!published && self.no_room) {
+            let stuck = !published && (self.no_room || self.log.stats().segment_shortage);
+            if stuck || !self.is_behind() {
                 return Ok(());
             }
         }
