@@ -1,11 +1,11 @@
 //! Which server a command talks to.
 
 use std::error::Error;
-use std::io;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use clap::Args;
-use seriatim_client::{Client, ClientOptions};
+use seriatim_client::{Cause, Client, ClientOptions};
 
 /// The server to talk to.
 #[derive(Args, Debug)]
@@ -29,14 +29,13 @@ impl TargetArgs {
             attempts_max: 1,
             ..ClientOptions::default()
         };
-        Client::connect(self.addr.as_str(), options).map_err(|error| {
-            let refused = causes(&error).any(|cause| {
-                cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-            });
-            match refused {
-                true => format!("nobody listens at {}: start a server with `seriatim serve`", self.addr).into(),
-                false => Box::<dyn Error>::from(error),
+        Client::connect(self.addr.as_str(), options).map_err(|error| match &error {
+            seriatim_client::Error::Connect { cause: Cause::Io(io), .. }
+                if io.kind() == ErrorKind::ConnectionRefused =>
+            {
+                format!("nobody listens at {}: start a server with `seriatim serve`", self.addr).into()
             }
+            _ => error.into(),
         })
     }
 }
@@ -46,9 +45,4 @@ fn seconds(text: &str) -> Result<f64, String> {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
         _ => Err("a number of seconds above 0 and up to 86400".to_owned()),
     }
-}
-
-/// An error and its causes.
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source())
 }
