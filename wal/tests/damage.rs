@@ -218,6 +218,27 @@ fn groups_of_another_history_are_neither_taken_nor_feared() {
     drop(Writer::reopen(boxed(&grafted), small(), &both[0]));
 }
 
+/// The segment before ends at the same place in both, with other records.
+#[test]
+fn a_segment_of_another_history_does_not_continue_this_one() {
+    let (storage, taken) = closed_log(3);
+    let histories = [storage.fork(), storage.fork()];
+    for (number, history) in histories.iter().enumerate() {
+        let mut taken = taken.clone();
+        for start in 0..2u64 {
+            let mut writer = Writer::reopen(boxed(history), small(), &taken);
+            writer.append(2, &payload(start + 10 * number as u64, 500)).unwrap();
+            writer.close();
+            taken.clone_from(&writer.taken);
+        }
+    }
+    let grafted = change(&histories[0], FileName::Segment(3), |file| {
+        *file = histories[1].file(FileName::Segment(3)).unwrap();
+    });
+    let chain = Fault::SegmentChain { previous: 2, previous_end: 3 * BLOCK as u32 };
+    assert_eq!(corruption(&grafted), (name(3), 0, chain));
+}
+
 #[test]
 fn what_is_newer_is_refused_as_newer() {
     let (storage, _) = closed_log(3);
