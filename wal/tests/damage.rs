@@ -283,6 +283,37 @@ fn files_of_another_store_are_refused() {
     }
 }
 
+/// The last segment under another name would look like one that was never written.
+#[test]
+fn a_segment_under_another_name_is_refused() {
+    let (storage, _) = closed_log(17);
+    for (from, to) in [(3, 5), (2, 9), (1, 9)] {
+        let renamed = storage.fork();
+        renamed.set_file(FileName::Segment(to), storage.file(FileName::Segment(from)));
+        renamed.set_file(FileName::Segment(from), None);
+        let refused = refusal(&renamed);
+        let OpenError::Foreign { file, reason: ForeignReason::Misnamed { segment } } = &refused else {
+            panic!("{refused}")
+        };
+        assert_eq!((file, *segment), (&name(to), from));
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_its_image_is_refused() {
+    let storage = MemoryStorage::new();
+    let (mut writer, _) = Writer::open(boxed(&storage), small());
+    for number in 0..3 {
+        writer.append(1, &payload(number, 7000)).unwrap();
+        writer.flush();
+    }
+    writer.save_image(b"state".to_vec());
+    drop(writer);
+    let cut = change(&storage, FileName::Segment(1), |file| file[5 * BLOCK..].fill(0));
+    let missing = refusal(&cut);
+    assert!(matches!(missing, OpenError::Missing { first: Lsn(3), last: Lsn(3), .. }), "{missing}");
+}
+
 #[test]
 fn an_image_that_is_not_whole_falls_back_and_without_one_the_log_is_missing() {
     let storage = MemoryStorage::new();
