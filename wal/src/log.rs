@@ -138,6 +138,7 @@ impl<S: Storage> Log<S> {
             poisoned: None,
             stats: Stats::default(),
         };
+        log.cover();
         log.segments.top_up(&mut log.storage);
         let lacks_segment = |log: &Log<S>| !log.segments.has_place(0) && log.segments.shortage().is_none();
         while lacks_segment(&log) && log.take_finished(Wait::Yes) {
@@ -443,8 +444,13 @@ impl<S: Storage> Log<S> {
             let oldest = self.images.pop_front().expect("more images than are kept");
             self.storage.start(Job::Remove(FileName::Image(oldest.0)));
         }
-        if self.images.len() == self.options.images_kept {
-            self.segments.release(self.images[0], &mut self.storage);
+        self.cover();
+    }
+
+    /// While there are fewer images than are to be kept, all of the log is: a damaged image has it to fall back to.
+    fn cover(&mut self) {
+        if let Some(oldest) = self.images.len().checked_sub(self.options.images_kept) {
+            self.segments.cover(self.images[oldest]);
         }
     }
 }
