@@ -1,7 +1,7 @@
 //! Speaks: the pipeline, its event loop and the server around it.
 //!
 //! [`pipeline`] spells the way of a request out in order; whoever has read it has read the program.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod clock;
 mod connection;
