@@ -14,6 +14,7 @@ mod plant;
 mod publication;
 mod recovery;
 mod server;
+mod sessions;
 mod sockets;
 
 pub use clock::{Clock, Now, START_AHEAD_MS_MAX, STEP_MS_MAX, SystemClock, Times};

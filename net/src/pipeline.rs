@@ -19,7 +19,6 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use seriatim_core::SequencerTime;
 use seriatim_wal::Storage;
 use seriatim_wire::{
     DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloReply, Limits as WireLimits, Request, reply,
@@ -33,6 +32,7 @@ use crate::network::{ConnectionId, Network, NetworkEvent, ReadOutcome};
 use crate::plant::Plant;
 use crate::publication::Publication;
 use crate::recovery::{Options, RecoveryReport, recover};
+use crate::sessions::Sessions;
 use crate::sockets::Sockets;
 
 /// The longest a turn waits for something to happen: housekeeping is due then.
@@ -435,55 +435,5 @@ impl<C: Clock, S: Storage, P: Plant> Pipeline<Sockets, C, S, P> {
             Some(fd) => self.network.watch_log(fd.as_raw_fd()),
             None => Ok(()),
         }
-    }
-}
-
-/// Which sessions have connections, and which are gone since when.
-#[derive(Default)]
-struct Sessions {
-    live: FxHashMap<u64, Live>,
-    /// Sessions without a connection, and when their transactions end.
-    left: FxHashMap<u64, SequencerTime>,
-}
-
-/// A session with connections.
-#[derive(Default)]
-struct Live {
-    connections: u32,
-    /// It has begun transactions, so that its end means work.
-    has_begun: bool,
-}
-
-impl Sessions {
-    /// A connection of this session has come. 0 asks for a session that nobody else has.
-    fn join(&mut self, session: u64, connection: ConnectionId) -> u64 {
-        // The highest bit marks sessions that were given, so that they meet no client's own.
-        let session = if session == 0 { connection.0 | 1 << 63 } else { session };
-        let live = self.live.entry(session).or_default();
-        live.connections += 1;
-        live.has_begun |= self.left.remove(&session).is_some();
-        session
-    }
-
-    /// A connection of this session has gone.
-    fn leave(&mut self, session: u64, has_begun: bool, until: SequencerTime) {
-        let Some(live) = self.live.get_mut(&session) else { return };
-        live.connections -= 1;
-        live.has_begun |= has_begun;
-        if live.connections == 0 {
-            if live.has_begun {
-                self.left.insert(session, until);
-            }
-            self.live.remove(&session);
-        }
-    }
-
-    /// Sessions whose grace is over.
-    fn gone(&self, now: SequencerTime) -> FxHashSet<u64> {
-        self.left.iter().filter(|(_, until)| **until <= now).map(|(session, _)| *session).collect()
-    }
-
-    fn forget(&mut self, sessions: &FxHashSet<u64>) {
-        self.left.retain(|session, _| !sessions.contains(session));
     }
 }
