@@ -210,7 +210,14 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 return Ok(Answer::Asked(tx));
             }
             match desk.publication.core().invalidate(tx, InvalidCause::Settled) {
-                End::Unknown => Ok(Answer::Known(desk.publication.status(tx))),
+                End::Unknown => match desk.publication.status(tx) {
+                    // A reset has dropped it and is not published yet.
+                    Status::Open | Status::Refused => {
+                        desk.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
+                        Ok(Answer::Asked(tx))
+                    }
+                    status => Ok(Answer::Known(status)),
+                },
                 end => known(end, tx, latest),
             }
         });
