@@ -456,5 +456,7 @@ fn full_of(error: CommitError) -> Full {
 }
 
 fn overloaded(connection: &mut Connection, id: u64, full: Full) {
-    ErrorReply::new(ErrorCode::Overloaded, &full.to_string()).encode(&mut connection.output, id);
+    let message = full.to_string();
+    let reply = ErrorReply::new(ErrorCode::Overloaded, &message).with_numbers(full as u64, 0);
+    reply.encode(&mut connection.output, id);
 }

@@ -207,8 +207,10 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     fn open(&mut self, id: ConnectionId) {
         let mut connection = Box::new(Connection::new(id, self.limits.body_bytes_max));
         if self.connections.len() >= self.limits.connections_max {
-            let message = format!("{} connections are open, which is the limit", self.connections.len());
-            ErrorReply::new(ErrorCode::TooManyConnections, &message).encode(&mut connection.output, 0);
+            let (open, limit) = (self.connections.len() as u64, self.limits.connections_max as u64);
+            let message = format!("{open} connections are open, which is the limit");
+            let reply = ErrorReply::new(ErrorCode::TooManyConnections, &message).with_numbers(open, limit);
+            reply.encode(&mut connection.output, 0);
             connection.send(&mut self.network);
             return self.network.close(id);
         }
@@ -282,17 +284,16 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     fn decide_frame(&mut self, connection: &mut Connection, frame: &Frame<'_>) {
         let request = match Request::decode(frame) {
             Ok(request) => request,
-            Err(error) if connection.phase == Phase::New => return self.refuse_stranger(connection, frame, &error),
+            Err(error) if connection.phase == Phase::New => {
+                // The peer most likely speaks something else.
+                return self.not_hello(connection, frame, &format!("a connection starts with a hello: {error}"));
+            }
             Err(error) => return self.refuse(connection, frame.id, &error),
         };
         match (connection.phase, request) {
             (Phase::New, Request::Hello(hello)) => self.hello(connection, frame.id, &hello),
-            (Phase::New, _) => {
-                self.refuse_with(connection, frame.id, ErrorCode::NotHello, "a connection starts with a hello")
-            }
-            (_, Request::Hello(_)) => {
-                self.refuse_with(connection, frame.id, ErrorCode::NotHello, "this connection has said hello already")
-            }
+            (Phase::New, _) => self.not_hello(connection, frame, "a connection starts with a hello"),
+            (_, Request::Hello(_)) => self.not_hello(connection, frame, "this connection has said hello already"),
             (_, Request::State) => {
                 let mut state = self.desk.state(self.now);
                 state.uptime_ms = (self.now.monotonic - self.started).as_millis() as u64;
@@ -311,12 +312,14 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
                 hello.version_min,
                 hello.version_max
             );
-            return self.refuse_with(connection, id, ErrorCode::BadVersion, &message);
+            let (theirs, ours) = (u64::from(hello.version_max), u64::from(seriatim_wire::VERSION));
+            let reply = ErrorReply::new(ErrorCode::BadVersion, &message).with_numbers(theirs, ours);
+            return self.refuse_with(connection, id, reply);
         };
         let store = seriatim_wire::StoreId(self.desk.publication.store().0);
         if hello.store.is_some_and(|wanted| wanted != store) {
             let message = format!("this is store {store}");
-            return self.refuse_with(connection, id, ErrorCode::WrongStore, &message);
+            return self.refuse_with(connection, id, ErrorReply::new(ErrorCode::WrongStore, &message));
         }
         connection.phase = Phase::Open;
         connection.session = self.sessions.join(hello.session, connection.id);
@@ -337,25 +340,20 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         answer.encode(&mut connection.output, id);
     }
 
-    /// Bytes that do not read, before anything else was said: the peer most likely speaks something else.
-    fn refuse_stranger(&mut self, connection: &mut Connection, frame: &Frame<'_>, error: &DecodeError) {
-        let message = format!("a connection starts with a hello: {error}");
-        self.refuse_with(connection, frame.id, ErrorCode::NotHello, &message);
+    fn not_hello(&mut self, connection: &mut Connection, frame: &Frame<'_>, message: &str) {
+        let reply = ErrorReply::new(ErrorCode::NotHello, message).with_numbers(u64::from(frame.op), 0);
+        self.refuse_with(connection, frame.id, reply);
     }
 
     fn refuse(&mut self, connection: &mut Connection, id: u64, error: &DecodeError) {
-        let (asked, limit) = error.numbers();
-        let reply = ErrorReply { asked, limit, ..ErrorReply::new(error.code(), "") };
-        let message = error.to_string();
-        ErrorReply { message: &message, ..reply }.encode(&mut connection.output, id);
-        if reply.closes {
-            self.end(connection);
-        }
+        let ((asked, limit), message) = (error.numbers(), error.to_string());
+        self.refuse_with(connection, id, ErrorReply::new(error.code(), &message).with_numbers(asked, limit));
     }
 
-    fn refuse_with(&mut self, connection: &mut Connection, id: u64, code: ErrorCode, message: &str) {
-        let closes = code.closes() || connection.phase == Phase::New;
-        ErrorReply { closes, ..ErrorReply::new(code, message) }.encode(&mut connection.output, id);
+    /// Answers with an error. Who has not been let in yet is not kept.
+    fn refuse_with(&mut self, connection: &mut Connection, id: u64, reply: ErrorReply<'_>) {
+        let closes = reply.closes || connection.phase == Phase::New;
+        ErrorReply { closes, ..reply }.encode(&mut connection.output, id);
         if closes {
             self.end(connection);
         }
