@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use seriatim_core::{BeginOptions, ChangeSet, Snapshot, SnapshotId, WritePointer};
-use seriatim_wire::{BODY_BYTES_MAX, BeginRequest, Limits, Op, commit_item_bytes, put_commit_item, request};
+use seriatim_wire::{BODY_BYTES_MAX, BeginRequest, HelloLimits, Op, commit_item_bytes, put_commit_item, request};
 
 use crate::session::Ticket;
 
@@ -81,7 +81,7 @@ impl Requests {
         &mut self,
         options: BeginOptions,
         count: u32,
-        limits: &Limits,
+        limits: &HelloLimits,
         current: Option<&Arc<Snapshot>>,
     ) -> Ticket {
         if let Some(place) = self.begins.iter().position(|(open, _, _)| *open == options) {
@@ -99,7 +99,7 @@ impl Requests {
         Ticket { request: id, index: 0 }
     }
 
-    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet, limits: &Limits) -> Ticket {
+    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet, limits: &HelloLimits) -> Ticket {
         let body_bytes = limits.body_bytes.min(BODY_BYTES_MAX) as usize;
         let bytes = commit_item_bytes(changes);
         if let Some(open) = self.commit.take_if(|open| open.body.len() + bytes > body_bytes) {
@@ -113,7 +113,7 @@ impl Requests {
     }
 
     /// Abort, invalidate, status or settle.
-    pub fn name(&mut self, op: Op, tx: WritePointer, limits: &Limits) -> Ticket {
+    pub fn name(&mut self, op: Op, tx: WritePointer, limits: &HelloLimits) -> Ticket {
         let body_bytes = limits.body_bytes.min(BODY_BYTES_MAX) as usize;
         let place = match self.pointers.iter().position(|(open, _)| *open == op) {
             Some(place) if self.pointers[place].1.body.len() + 8 > body_bytes => {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, Snapshot, WritePointer};
 use seriatim_wire::{
     BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, FrameBuffer, Hello,
-    HelloReply, Limits, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
+    HelloLimits, HelloReply, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
     commit_item_bytes, request,
 };
 
@@ -134,7 +134,7 @@ pub struct Session {
     parts: Vec<u8>,
     parts_of: Option<(u8, u64)>,
     current: Option<Arc<Snapshot>>,
-    limits: Limits,
+    limits: HelloLimits,
 }
 
 impl Session {
@@ -148,7 +148,7 @@ impl Session {
             parts: Vec::new(),
             parts_of: None,
             current: None,
-            limits: Limits { block: BLOCK_MAX_DEFAULT, ..Limits::default() },
+            limits: HelloLimits { block: BLOCK_MAX_DEFAULT, ..HelloLimits::default() },
         }
     }
 
@@ -163,7 +163,7 @@ impl Session {
     }
 
     /// The server's limits; the protocol's defaults until its hello has come.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> HelloLimits {
         self.limits
     }
 

@@ -20,9 +20,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use seriatim_wal::Storage;
-use seriatim_wire::{
-    DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloReply, Limits as WireLimits, Request, reply,
-};
+use seriatim_wire::{DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloLimits, HelloReply, Request, reply};
 
 use crate::clock::{Clock, Now, Times};
 use crate::connection::{Connection, OUTPUT_BYTES_MAX, Phase, SLOW_READER_AFTER, TURN_BYTES};
@@ -329,7 +327,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             store,
             boot: self.desk.publication.published().boot(),
             server_time_ms: self.now.wall_ms,
-            limits: WireLimits {
+            limits: HelloLimits {
                 body_bytes: self.limits.body_bytes_max,
                 change_ids: limits.change_ids_max as u32,
                 block: limits.block_max,
