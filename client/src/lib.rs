@@ -49,5 +49,5 @@ pub use client::{Client, Page, ReadSnapshot};
 pub use error::{Cause, Error, Outcome, ServerError};
 pub use options::ClientOptions;
 pub use pipeline::Pipeline;
-pub use session::{Answer, Begun, ProtocolError, Session, Ticket};
+pub use session::{Answer, AnswerPlace, Begun, ProtocolError, Session};
 pub use tx::Tx;

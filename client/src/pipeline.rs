@@ -25,10 +25,10 @@ const READ_BYTES: usize = 64 << 10;
 /// # use seriatim_core::{BeginOptions, ChangeSet};
 /// # fn main() -> Result<(), seriatim_client::Error> {
 /// let mut pipeline = Pipeline::connect("127.0.0.1:7600", &ClientOptions::default())?;
-/// let ticket = pipeline.session().begin(BeginOptions::default(), 64);
+/// let place = pipeline.session().begin(BeginOptions::default(), 64);
 /// while let (request, answer) = pipeline.next_answer()? {
 ///     let Answer::Begun(Ok(begun)) = answer else { break };
-///     assert_eq!(request, ticket.request);
+///     assert_eq!(request, place.request);
 ///     println!("64 transactions from {} on", begun.block.first);
 ///     break;
 /// }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seriatim_client::{Answer, ProtocolError, Session, Ticket};
+use seriatim_client::{Answer, AnswerPlace, ProtocolError, Session};
 use seriatim_core::*;
 use seriatim_wire::*;
 
@@ -78,33 +78,33 @@ fn begun(session: &mut Session) -> Result<Arc<Snapshot>, ProtocolError> {
 fn calls_join_the_open_frame_of_their_kind_and_never_one_that_was_sent() {
     let mut session = session(HelloLimits::default());
     let long = BeginOptions { kind: Kind::Long, ..SHORT };
-    let tickets = [session.begin(SHORT, 1), session.begin(long, 1), session.begin(SHORT, 3), session.begin(SHORT, 1)];
+    let places = [session.begin(SHORT, 1), session.begin(long, 1), session.begin(SHORT, 3), session.begin(SHORT, 1)];
     let changes = ChangeSet::of_writes([b"k".as_slice()]);
     let commits = [1, 2, 3].map(|n| session.commit(pointer(n), &changes).unwrap());
     let (aborted, settled) = (session.abort(pointer(4)), session.settle(pointer(5)));
     let (one, two) = (session.snapshot(), session.snapshot());
     let stamps = [session.timestamps(5), session.timestamps(1)];
-    assert_eq!(tickets[2], Ticket { request: tickets[0].request, index: 1 });
-    assert_eq!(tickets[3], Ticket { request: tickets[0].request, index: 4 });
-    assert_ne!(tickets[1].request, tickets[0].request);
-    assert_eq!(commits.map(|ticket| ticket.index), [0, 1, 2]);
-    assert_eq!((one, stamps[1]), (two, Ticket { request: stamps[0].request, index: 5 }));
+    assert_eq!(places[2], AnswerPlace { request: places[0].request, index: 1 });
+    assert_eq!(places[3], AnswerPlace { request: places[0].request, index: 4 });
+    assert_ne!(places[1].request, places[0].request);
+    assert_eq!(commits.map(|place| place.index), [0, 1, 2]);
+    assert_eq!((one, stamps[1]), (two, AnswerPlace { request: stamps[0].request, index: 5 }));
     assert!(session.is_unsent(commits[0].request) && session.is_unsent(aborted.request));
     let frames = sent(&mut session);
     assert_eq!(frames.len(), 7, "{frames:?}");
     assert!(!session.has_output() && !session.is_unsent(commits[0].request) && !session.is_unsent(settled.request));
     // Sent is sent: the next caller opens a frame of its own.
-    assert_ne!(session.begin(SHORT, 1).request, tickets[0].request);
+    assert_ne!(session.begin(SHORT, 1).request, places[0].request);
     assert_ne!(session.snapshot().request, one.request);
 }
 
 #[test]
 fn a_frame_that_is_full_is_left_and_another_opened() {
     let mut session = session(HelloLimits { block: 4, body_bytes: 100, ..HelloLimits::default() });
-    let begins: Vec<Ticket> = (0..3).map(|_| session.begin(SHORT, 3)).collect();
-    assert!(begins.iter().all(|ticket| ticket.index == 0));
-    let names: Vec<Ticket> = (0..30).map(|n| session.abort(pointer(n))).collect();
-    assert_eq!(names.iter().filter(|ticket| ticket.index == 0).count(), 3);
+    let begins: Vec<AnswerPlace> = (0..3).map(|_| session.begin(SHORT, 3)).collect();
+    assert!(begins.iter().all(|place| place.index == 0));
+    let names: Vec<AnswerPlace> = (0..30).map(|n| session.abort(pointer(n))).collect();
+    assert_eq!(names.iter().filter(|place| place.index == 0).count(), 3);
     let changes = ChangeSet::of_writes([b"k".as_slice()]);
     for n in 0..9 {
         session.commit(pointer(n), &changes).unwrap();
@@ -113,7 +113,7 @@ fn a_frame_that_is_full_is_left_and_another_opened() {
         assert!(body.len() <= 100, "{op:?} of {}", body.len());
     }
     let stamps = [session.timestamps(u64::MAX), session.timestamps(1), session.timestamps(1 << 16)];
-    assert_eq!(stamps.map(|ticket| ticket.index), [0; 3]);
+    assert_eq!(stamps.map(|place| place.index), [0; 3]);
 }
 
 #[test]
