@@ -22,15 +22,12 @@ use std::time::{Duration, Instant};
 use seriatim_core::{BeginOptions, ChangeSet, CommitError, WritePointer};
 use seriatim_wire::{HelloReply, ListRequest, Op, StoreId};
 
-use crate::address::{Address, Stream, is_timeout};
+use crate::address::{Address, READ_BYTES, Stream, is_timeout};
 use crate::backoff::{pause, random};
 use crate::error::Cause;
 use crate::options::ClientOptions;
 use crate::session::{Answer, AnswerPlace, Session};
 use crate::waiters::{Done, Failure, Waiters};
-
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
 
 /// What a caller wants.
 #[derive(Clone, Copy, Debug)]

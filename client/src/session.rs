@@ -1,8 +1,8 @@
 //! One conversation with a server, without a socket: calls in, bytes out; bytes in, answers out.
 //!
 //! A [`Session`] owns what is hard about the protocol: it gathers calls into frames, numbers them, remembers which
-//! snapshot each request named, and applies each difference to exactly that one. The blocking client, the pipeline
-//! and load generators move the bytes, each in its own way.
+//! snapshot each request named, and applies each difference to exactly that one. The blocking client, the
+//! bulk connection and load generators move the bytes, each in its own way.
 //!
 //! **Frames stay open until they are sent.** A call joins the open frame of its kind, and opens one if there is none;
 //! [`Session::take_output`] closes them all. So callers share a frame without a timer, and only one that has not
