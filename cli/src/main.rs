@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 /// A transaction sequencer: write pointers, snapshots, conflict detection, durable decisions.
 #[derive(Parser)]
-#[command(version, propagate_version = true, max_term_width = 100)]
+#[command(name = "seriatim", version, propagate_version = true, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use seriatim_net::{Planted, Server, ServerOptions, Stop, StorageKind};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::output::Outcome;
+use crate::output::{Outcome, OutputArgs};
 
 /// Name of the file that marks a directory whose log was written by a planted server.
 const PLANTED_MARK: &str = "planted";
@@ -50,6 +51,8 @@ pub struct ServeArgs {
     /// Megabytes of the conflict index
     #[arg(long, value_name = "MB", default_value_t = 256)]
     conflict_index_mb: usize,
+    #[command(flatten)]
+    output: OutputArgs,
     /// A bug to plant, so that a check can show that it fails
     #[arg(long, value_enum, hide = true)]
     plant: Option<Plant>,
@@ -104,10 +107,15 @@ pub fn run(args: &ServeArgs) -> Outcome {
         )?;
     }
     stop_on_signals(server.stop_handle())?;
-    if let Some(file) = &args.ports_file {
-        write_ports(file, &server)?;
+    if let Some(file) = &args.ports_file
+        && let Err(error) = write_ports(file, &server)
+    {
+        // Nobody was served, but the log was opened: leave it as a stop leaves it.
+        server.stop_handle().stop();
+        server.run()?;
+        return Err(format!("write the ports file {}: {error}", file.display()).into());
     }
-    say_hello(&server, args, directory)?;
+    args.output.print(&Started::of(&server, args, directory), say_hello)?;
     server.run()?;
     eprintln!(
         "seriatim: stopped; everything acknowledged is {}",
@@ -153,34 +161,72 @@ fn write_ports(file: &Path, server: &Server) -> io::Result<()> {
     fs::rename(&temporary, file)
 }
 
-fn say_hello(server: &Server, args: &ServeArgs, directory: Option<&Path>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    let (report, address) = (server.report(), server.address());
-    let version = env!("CARGO_PKG_VERSION");
-    match directory {
+/// What a server says when it starts.
+#[derive(Serialize)]
+struct Started {
+    version: &'static str,
+    address: String,
+    unix: Option<PathBuf>,
+    data: Option<PathBuf>,
+    durable: bool,
+    storage: String,
+    new_store: bool,
+    clean: bool,
+    replayed_commits: u64,
+    open: u64,
+    notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    planted: Option<String>,
+}
+
+impl Started {
+    fn of(server: &Server, args: &ServeArgs, directory: Option<&Path>) -> Started {
+        let report = server.report();
+        Started {
+            version: env!("CARGO_PKG_VERSION"),
+            address: server.address().to_string(),
+            unix: args.unix.clone(),
+            data: directory.map(Path::to_owned),
+            durable: server.is_durable(),
+            storage: server.write_path().to_owned(),
+            new_store: report.new_store,
+            clean: report.clean,
+            replayed_commits: report.commits,
+            open: report.open,
+            notes: report.notes.clone(),
+            planted: args.plant.and_then(|plant| Some(plant.to_possible_value()?.get_name().to_owned())),
+        }
+    }
+}
+
+fn say_hello(started: &Started, out: &mut dyn Write) -> io::Result<()> {
+    let Started { version, address, storage, .. } = started;
+    match &started.data {
         Some(directory) => {
-            writeln!(out, "seriatim {version} serves {}, {}", directory.display(), server.write_path())?;
-            match report.new_store {
+            writeln!(out, "seriatim {version} serves {}, {storage}", directory.display())?;
+            match started.new_store {
                 true => writeln!(out, "a new store")?,
                 false => writeln!(
                     out,
                     "recovered after a {}: {} commits replayed, {} transactions open",
-                    if report.clean { "clean stop" } else { "crash" },
-                    report.commits,
-                    report.open
+                    if started.clean { "clean stop" } else { "crash" },
+                    started.replayed_commits,
+                    started.open
                 )?,
             }
         }
         None => writeln!(out, "seriatim {version} serves from memory: nothing outlives this process")?,
     }
-    for note in &report.notes {
+    for note in &started.notes {
         writeln!(out, "note: {note}")?;
     }
-    if let Some(plant) = args.plant.and_then(|plant| plant.to_possible_value()) {
-        writeln!(out, "PLANTED: this server is broken on purpose ({})", plant.get_name())?;
+    if let Some(plant) = &started.planted {
+        writeln!(out, "PLANTED: this server is broken on purpose ({plant})")?;
     }
     writeln!(out, "listening on {address}")?;
+    if let Some(path) = &started.unix {
+        writeln!(out, "         and unix:{}", path.display())?;
+    }
     writeln!(out, "next:  seriatim status --addr {address}")?;
-    writeln!(out, "       seriatim bench tx --addr {address}")?;
-    out.flush()
+    writeln!(out, "       seriatim bench tx --addr {address}")
 }

@@ -1,15 +1,16 @@
 //! Which server a command talks to.
 
 use std::error::Error;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use clap::Args;
-use seriatim_client::{Client, ClientOptions};
+use seriatim_client::{Cause, Client, ClientOptions};
 
 /// The server to talk to.
 #[derive(Args, Debug)]
 pub struct TargetArgs {
-    /// The server: IP:PORT, or the path of its Unix socket
+    /// The server: HOST:PORT, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7600")]
     pub addr: String,
     /// Seconds to wait for an answer
@@ -28,7 +29,14 @@ impl TargetArgs {
             attempts_max: 1,
             ..ClientOptions::default()
         };
-        Ok(Client::connect(self.addr.as_str(), options)?)
+        Client::connect(self.addr.as_str(), options).map_err(|error| match &error {
+            seriatim_client::Error::Connect { cause: Cause::Io(io), .. }
+                if io.kind() == ErrorKind::ConnectionRefused =>
+            {
+                format!("nobody listens at {}: start a server with `seriatim serve`", self.addr).into()
+            }
+            _ => error.into(),
+        })
     }
 }
 

@@ -48,6 +48,7 @@ pub struct LsArgs {
 #[derive(Args)]
 pub struct OneArgs {
     /// The transaction: its write pointer
+    #[arg(value_parser = pointer)]
     tx: u64,
     #[command(flatten)]
     target: TargetArgs,
@@ -145,6 +146,13 @@ impl std::fmt::Display for StatusReport {
             (_, Some(cause)) => write!(f, "{} ({cause})", self.status),
             _ => f.write_str(self.status),
         }
+    }
+}
+
+fn pointer(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(pointer) if pointer > 0 => Ok(pointer),
+        _ => Err("a transaction is named by its write pointer, a number like 1796079087692000000".to_owned()),
     }
 }
 

@@ -53,6 +53,12 @@ impl Publisher {
         self.consumer.drain(max, visit)
     }
 
+    /// Events with lower tickets were drained. Slots that were taken for nothing have tickets and no events, so this may
+    /// be further than the last event that was seen.
+    pub fn drained_to(&self) -> Ticket {
+        self.consumer.drained_to()
+    }
+
     /// The ticket that the next event gets.
     pub fn next_ticket(&self) -> Ticket {
         self.sequencer.ring.next_ticket()

@@ -226,6 +226,11 @@ impl Drop for Reserved<'_> {
 }
 
 impl Consumer {
+    /// Every slot with a lower ticket was taken out, or passed over because it was taken for nothing.
+    pub(crate) fn drained_to(&self) -> Ticket {
+        Ticket(self.next)
+    }
+
     /// Takes out the next event, if the slot after the last one is filled.
     fn pop(&mut self) -> Option<(Ticket, Option<Event>)> {
         let slot = self.ring.slot(self.next);

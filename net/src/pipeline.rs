@@ -123,6 +123,11 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         &mut self.network
     }
 
+    /// Whether what is acknowledged outlives the process and a power cut.
+    pub fn is_durable(&self) -> bool {
+        self.desk.publication.log().is_durable()
+    }
+
     /// Which way the log is written.
     pub fn write_path(&self) -> String {
         self.desk.publication.log().write_path()

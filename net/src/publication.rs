@@ -253,8 +253,18 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             }
             let held = &mut self.held;
             if self.publisher.drain(DRAIN, |ticket, event| hold(held, ticket, event)) == 0 {
+                self.pass_over_gaps();
                 return Ok(());
             }
+        }
+    }
+
+    /// The ring is empty: tickets that were taken for nothing (a begin that was refused late) have no event to wait for.
+    fn pass_over_gaps(&mut self) {
+        self.appended_to = self.publisher.drained_to().0;
+        if self.log.open_len() == 0 && !self.log.is_in_flight() {
+            self.submitted_to = self.appended_to;
+            self.released_to = self.appended_to;
         }
     }
 
@@ -397,7 +407,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             self.append()?;
             self.submit(now)?;
             let published = self.publish_blocking(now)?;
-            if !self.is_behind() || (!published && self.no_room) {
+            let stuck = !published && (self.no_room || self.log.stats().segment_shortage);
+            if stuck || !self.is_behind() {
                 return Ok(());
             }
         }

@@ -88,6 +88,7 @@ pub struct Server {
     stop: Stop,
     report: RecoveryReport,
     write_path: String,
+    durable: bool,
     serve: Box<dyn FnOnce() -> Result<(), Failure> + Send>,
 }
 
@@ -130,7 +131,7 @@ impl Server {
 
     fn planted<S: Storage + 'static, P: Plant>(storage: S, options: ServerOptions) -> Result<Server, StartError> {
         let listen = |source: io::Error| StartError::Listen { address: options.listen.to_string(), source };
-        let (sockets, stop) = Sockets::listen(options.listen, options.unix.as_deref()).map_err(listen)?;
+        let (sockets, stop) = Sockets::listen(options.listen, options.unix.as_deref())?;
         let address = sockets.local_addr().map_err(listen)?;
         let (mut pipeline, report) = Pipeline::<_, _, S, P>::start(
             sockets,
@@ -140,7 +141,7 @@ impl Server {
             options.limits.clone(),
         )?;
         pipeline.watch_log().map_err(listen)?;
-        let write_path = pipeline.write_path();
+        let (write_path, durable) = (pipeline.write_path(), pipeline.is_durable());
         let asked = stop.clone();
         let serve = Box::new(move || {
             while !asked.is_asked() {
@@ -148,7 +149,7 @@ impl Server {
             }
             pipeline.stop()
         });
-        Ok(Server { address, stop, report, write_path, serve })
+        Ok(Server { address, stop, report, write_path, durable, serve })
     }
 
     /// Where clients connect.
@@ -159,6 +160,11 @@ impl Server {
     /// What was found in the data directory.
     pub fn report(&self) -> &RecoveryReport {
         &self.report
+    }
+
+    /// Whether what is acknowledged outlives the process and a power cut.
+    pub fn is_durable(&self) -> bool {
+        self.durable
     }
 
     /// Which way the log is written.

@@ -15,6 +15,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use seriatim_wire::FrameBuffer;
 
+use crate::failure::StartError;
 use crate::network::{ConnectionId, Network, NetworkEvent, ReadOutcome};
 
 const STOP: Token = Token(0);
@@ -72,20 +73,22 @@ impl Sockets {
     /// Listens on a TCP address (port 0 takes a free one) and, if asked, on a Unix socket.
     ///
     /// # Errors
-    /// If an address cannot be bound.
-    pub fn listen(address: SocketAddr, unix: Option<&Path>) -> io::Result<(Sockets, Stop)> {
-        let poll = Poll::new()?;
-        let mut tcp = TcpListener::bind(address)?;
-        poll.registry().register(&mut tcp, TCP, Interest::READABLE)?;
+    /// If an address cannot be bound; [`StartError::Listen`] names it.
+    pub fn listen(address: SocketAddr, unix: Option<&Path>) -> Result<(Sockets, Stop), StartError> {
+        let failed = |source| StartError::Listen { address: address.to_string(), source };
+        let poll = Poll::new().map_err(failed)?;
+        let mut tcp = TcpListener::bind(address).map_err(failed)?;
+        poll.registry().register(&mut tcp, TCP, Interest::READABLE).map_err(failed)?;
         let unix = match unix {
             None => None,
             Some(path) => {
-                let mut listener = UnixListener::bind(path)?;
-                poll.registry().register(&mut listener, UNIX, Interest::READABLE)?;
+                let failed = |source| StartError::Listen { address: format!("unix:{}", path.display()), source };
+                let mut listener = UnixListener::bind(path).map_err(failed)?;
+                poll.registry().register(&mut listener, UNIX, Interest::READABLE).map_err(failed)?;
                 Some((listener, path.to_owned()))
             }
         };
-        let waker = Arc::new(Waker::new(poll.registry(), STOP)?);
+        let waker = Arc::new(Waker::new(poll.registry(), STOP).map_err(failed)?);
         let stop = Stop { asked: Arc::default(), waker };
         let sockets = Sockets {
             poll,

@@ -154,6 +154,34 @@ fn a_begin_is_refused_and_not_delayed_when_the_window_is_used_up() {
     assert!(house.snapshot(client).excluded_len() <= 2, "the two that were begun");
 }
 
+/// A begin that is refused late has taken a place in the order of events and leaves it empty. Nobody may wait for it.
+#[test]
+fn nobody_waits_for_a_refused_begin() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let client = house.connect(7);
+    let ((winner, _), (loser, _)) = (house.begin(client), house.begin(client));
+    house.commit(client, winner, &["k"]).unwrap();
+    assert!(house.commit(client, loser, &["k"]).is_err());
+    house.settle_down();
+    house.stall_disk(true);
+    house.pass(Duration::from_millis(2 * WINDOW_MS));
+    house.stall_disk(false);
+    let id = house.send_begin(client, BeginOptions::default(), 1);
+    let settle = house.send_pointers(client, Op::Settle, loser);
+    house.turn();
+    assert_eq!(refused_begin(&mut house, client, id), BeginError::Overloaded(Full::Window));
+    house.settle_down();
+    assert!(house.has_reply(client, settle));
+    house.stall_disk(true);
+    house.pass(Duration::from_millis(2 * WINDOW_MS));
+    house.stall_disk(false);
+    let id = house.send_begin(client, BeginOptions::default(), 1);
+    house.turn();
+    assert_eq!(refused_begin(&mut house, client, id), BeginError::Overloaded(Full::Window));
+    house.pipeline.stop().expect("stops at once");
+}
+
 /// What a crash may have lost track of is excluded as one interval, and pointers go on above everything handed out.
 #[test]
 fn after_a_crash_pointers_start_above_the_window_and_the_rest_is_one_interval() {
