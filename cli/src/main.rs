@@ -1,7 +1,7 @@
 //! Operates: the one binary `seriatim`.
 //!
 //! Exit codes: 0 done, 1 error, 2 wrong usage, 3 a check failed.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod bench;
 mod check;

@@ -7,6 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// Bytes read at once.
+pub(crate) const READ_BYTES: usize = 64 << 10;
+
 /// Where a server listens.
 ///
 /// As text: `host:port`, or `unix:` and a path. A host is looked up at every connect.

@@ -7,11 +7,11 @@ use seriatim_core::{BeginOptions, ChangeSet, CommitError, CommitNumber, Snapshot
 use seriatim_wire::{Block, HelloReply, ListRequest, Listed, Op, State, StoreId};
 
 use crate::address::Address;
+use crate::bulk_connection::BulkConnection;
 use crate::endings::Endings;
 use crate::error::{Cause, Error};
 use crate::link::{Call, Link};
 use crate::options::ClientOptions;
-use crate::pipeline::Pipeline;
 use crate::tx::Tx;
 use crate::waiters::{Done, Failure};
 
@@ -281,10 +281,10 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Connect`].
-    pub fn pipeline(&self) -> Result<Pipeline, Error> {
+    pub fn bulk_connection(&self) -> Result<BulkConnection, Error> {
         let options = self.inner.link.options();
         let own = ClientOptions { session: ClientOptions::default().session, ..options.clone() };
-        Pipeline::connect(self.inner.link.address().clone(), &own)
+        BulkConnection::connect(self.inner.link.address().clone(), &own)
     }
 
     /// Waits until the ends of all transactions dropped so far have been sent and answered; false if they were not

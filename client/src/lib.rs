@@ -1,9 +1,9 @@
 //! Asks: the Rust client.
 //!
 //! ```text
-//!  Tx ──▶ Client ──▶ Link ──▶ Session ──▶ bytes          many callers, one connection, frames shared
-//!         Pipeline ─────────▶ Session ──▶ bytes          one caller, many requests under way
-//!         your own loop ────▶ Session ──▶ bytes          no socket at all
+//!  Tx ──▶ Client ──▶ Link ──▶ Session ──▶ bytes     many callers, one connection, frames shared
+//!      BulkConnection ──────▶ Session ──▶ bytes     one caller, many requests under way
+//!       your own loop ──────▶ Session ──▶ bytes     no socket at all
 //! ```
 //!
 //! ```no_run
@@ -33,21 +33,21 @@
 
 mod address;
 mod backoff;
+mod bulk_connection;
 mod client;
 mod endings;
 mod error;
 mod link;
 mod options;
-mod pipeline;
 mod requests;
 mod session;
 mod tx;
 mod waiters;
 
 pub use address::Address;
+pub use bulk_connection::BulkConnection;
 pub use client::{Client, Page, ReadSnapshot};
 pub use error::{Cause, Error, Outcome, ServerError};
 pub use options::ClientOptions;
-pub use pipeline::Pipeline;
-pub use session::{Answer, Begun, ProtocolError, Session, Ticket};
+pub use session::{Answer, AnswerPlace, Begun, ProtocolError, Session};
 pub use tx::Tx;

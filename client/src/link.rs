@@ -22,15 +22,12 @@ use std::time::{Duration, Instant};
 use seriatim_core::{BeginOptions, ChangeSet, CommitError, WritePointer};
 use seriatim_wire::{HelloReply, ListRequest, Op, StoreId};
 
-use crate::address::{Address, Stream, is_timeout};
+use crate::address::{Address, READ_BYTES, Stream, is_timeout};
 use crate::backoff::{pause, random};
 use crate::error::Cause;
 use crate::options::ClientOptions;
-use crate::session::{Answer, Session, Ticket};
+use crate::session::{Answer, AnswerPlace, Session};
 use crate::waiters::{Done, Failure, Waiters};
-
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
 
 /// What a caller wants.
 #[derive(Clone, Copy, Debug)]
@@ -297,7 +294,7 @@ impl Link {
 }
 
 impl Call<'_> {
-    fn put(self, session: &mut Session) -> Result<Ticket, CommitError> {
+    fn put(self, session: &mut Session) -> Result<AnswerPlace, CommitError> {
         Ok(match self {
             Call::Begin(options) => session.begin(options, 1),
             Call::Commit(tx, changes) => session.commit(tx, changes)?,
@@ -308,11 +305,11 @@ impl Call<'_> {
                     Op::Status => Session::status,
                     _ => Session::settle,
                 };
-                let mut ticket = None;
+                let mut place = None;
                 for pointer in pointers {
-                    ticket = Some(name(session, *pointer));
+                    place = Some(name(session, *pointer));
                 }
-                ticket.unwrap_or_else(|| session.ping(&[]))
+                place.unwrap_or_else(|| session.ping(&[]))
             }
             Call::Snapshot => session.snapshot(),
             Call::Timestamps(count) => session.timestamps(count),

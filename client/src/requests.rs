@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use seriatim_core::{BeginOptions, ChangeSet, Snapshot, SnapshotId, WritePointer};
-use seriatim_wire::{BODY_BYTES_MAX, BeginRequest, Limits, Op, commit_item_bytes, put_commit_item, request};
+use seriatim_wire::{BODY_BYTES_MAX, BeginRequest, HelloLimits, Op, commit_item_bytes, put_commit_item, request};
 
-use crate::session::Ticket;
+use crate::session::AnswerPlace;
 
 /// Joined requests for timestamps ask for at most so many together.
 const TIMESTAMPS_JOINED_MAX: u64 = 1 << 16;
@@ -33,9 +33,9 @@ struct Open {
 }
 
 impl Open {
-    fn add(&mut self) -> Ticket {
+    fn add(&mut self) -> AnswerPlace {
         self.items += 1;
-        Ticket { request: self.id, index: (self.items - 1) as u32 }
+        AnswerPlace { request: self.id, index: (self.items - 1) as u32 }
     }
 }
 
@@ -70,36 +70,36 @@ impl Requests {
     }
 
     /// A request that shares its frame with nobody; `put` writes it.
-    pub fn alone(&mut self, op: Op, put: impl FnOnce(&mut Vec<u8>, u64)) -> Ticket {
+    pub fn alone(&mut self, op: Op, put: impl FnOnce(&mut Vec<u8>, u64)) -> AnswerPlace {
         let id = self.ask(op, 1);
         put(&mut self.out, id);
         self.closed.push(id);
-        Ticket { request: id, index: 0 }
+        AnswerPlace { request: id, index: 0 }
     }
 
     pub fn begin(
         &mut self,
         options: BeginOptions,
         count: u32,
-        limits: &Limits,
+        limits: &HelloLimits,
         current: Option<&Arc<Snapshot>>,
-    ) -> Ticket {
-        if let Some(place) = self.begins.iter().position(|(open, _, _)| *open == options) {
-            let (_, id, total) = &mut self.begins[place];
+    ) -> AnswerPlace {
+        if let Some(at) = self.begins.iter().position(|(open, _, _)| *open == options) {
+            let (_, id, total) = &mut self.begins[at];
             if total.checked_add(count).is_some_and(|total| total <= limits.block) {
-                let ticket = Ticket { request: *id, index: *total };
+                let place = AnswerPlace { request: *id, index: *total };
                 *total += count;
-                return ticket;
+                return place;
             }
-            let (_, id, total) = self.begins.swap_remove(place);
+            let (_, id, total) = self.begins.swap_remove(at);
             self.close_begin(options, id, total, current);
         }
         let id = self.ask(Op::Begin, 0);
         self.begins.push((options, id, count));
-        Ticket { request: id, index: 0 }
+        AnswerPlace { request: id, index: 0 }
     }
 
-    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet, limits: &Limits) -> Ticket {
+    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet, limits: &HelloLimits) -> AnswerPlace {
         let body_bytes = limits.body_bytes.min(BODY_BYTES_MAX) as usize;
         let bytes = commit_item_bytes(changes);
         if let Some(open) = self.commit.take_if(|open| open.body.len() + bytes > body_bytes) {
@@ -107,33 +107,33 @@ impl Requests {
         }
         let mut open = self.commit.take().unwrap_or_else(|| self.open_frame(Op::Commit));
         put_commit_item(&mut open.body, tx, changes);
-        let ticket = open.add();
+        let place = open.add();
         self.commit = Some(open);
-        ticket
+        place
     }
 
     /// Abort, invalidate, status or settle.
-    pub fn name(&mut self, op: Op, tx: WritePointer, limits: &Limits) -> Ticket {
+    pub fn name(&mut self, op: Op, tx: WritePointer, limits: &HelloLimits) -> AnswerPlace {
         let body_bytes = limits.body_bytes.min(BODY_BYTES_MAX) as usize;
-        let place = match self.pointers.iter().position(|(open, _)| *open == op) {
-            Some(place) if self.pointers[place].1.body.len() + 8 > body_bytes => {
-                let (op, open) = self.pointers.swap_remove(place);
+        let at = match self.pointers.iter().position(|(open, _)| *open == op) {
+            Some(at) if self.pointers[at].1.body.len() + 8 > body_bytes => {
+                let (op, open) = self.pointers.swap_remove(at);
                 self.close(op, open);
                 None
             }
-            place => place,
+            at => at,
         };
-        let place = place.unwrap_or_else(|| {
+        let at = at.unwrap_or_else(|| {
             let open = self.open_frame(op);
             self.pointers.push((op, open));
             self.pointers.len() - 1
         });
-        let open = &mut self.pointers[place].1;
+        let open = &mut self.pointers[at].1;
         open.body.extend_from_slice(&tx.0.to_le_bytes());
         open.add()
     }
 
-    pub fn snapshot(&mut self) -> Ticket {
+    pub fn snapshot(&mut self) -> AnswerPlace {
         let id = match self.snapshot {
             Some(id) => id,
             None => {
@@ -141,21 +141,21 @@ impl Requests {
                 *self.snapshot.insert(id)
             }
         };
-        Ticket { request: id, index: 0 }
+        AnswerPlace { request: id, index: 0 }
     }
 
-    pub fn timestamps(&mut self, count: u64) -> Ticket {
+    pub fn timestamps(&mut self, count: u64) -> AnswerPlace {
         if let Some((id, total)) = &mut self.timestamps
             && count <= TIMESTAMPS_JOINED_MAX - (*total).min(TIMESTAMPS_JOINED_MAX)
         {
-            let ticket = Ticket { request: *id, index: *total as u32 };
+            let place = AnswerPlace { request: *id, index: *total as u32 };
             *total += count;
-            return ticket;
+            return place;
         }
         self.close_timestamps();
         let id = self.ask(Op::Timestamps, 0);
         self.timestamps = Some((id, count));
-        Ticket { request: id, index: 0 }
+        AnswerPlace { request: id, index: 0 }
     }
 
     pub fn has_output(&self) -> bool {

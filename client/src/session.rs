@@ -1,8 +1,8 @@
 //! One conversation with a server, without a socket: calls in, bytes out; bytes in, answers out.
 //!
 //! A [`Session`] owns what is hard about the protocol: it gathers calls into frames, numbers them, remembers which
-//! snapshot each request named, and applies each difference to exactly that one. The blocking client, the pipeline
-//! and load generators move the bytes, each in its own way.
+//! snapshot each request named, and applies each difference to exactly that one. The blocking client, the
+//! bulk connection and load generators move the bytes, each in its own way.
 //!
 //! **Frames stay open until they are sent.** A call joins the open frame of its kind, and opens one if there is none;
 //! [`Session::take_output`] closes them all. So callers share a frame without a timer, and only one that has not
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, Snapshot, WritePointer};
 use seriatim_wire::{
     BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, FrameBuffer, Hello,
-    HelloReply, Limits, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
+    HelloLimits, HelloReply, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
     commit_item_bytes, request,
 };
 
@@ -74,9 +74,9 @@ pub enum ProtocolError {
     },
 }
 
-/// Where the answer to a call will be found: in which request's reply, and at which place in it.
+/// Where the answer to a call will be found: in which request's reply, and where in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Ticket {
+pub struct AnswerPlace {
     /// Id of the request; [`Session::next_answer`] says which one it answers.
     pub request: u64,
     /// Place among the request's items; for begins and timestamps the distance from the block's first pointer.
@@ -92,7 +92,7 @@ pub struct Begun {
     pub snapshot: Arc<Snapshot>,
 }
 
-/// The reply to a request. Items are in the order of its tickets' indices.
+/// The reply to a request. Items are in the order of the indices of its places.
 #[derive(Debug)]
 pub enum Answer<'a> {
     /// The server said hello.
@@ -134,7 +134,7 @@ pub struct Session {
     parts: Vec<u8>,
     parts_of: Option<(u8, u64)>,
     current: Option<Arc<Snapshot>>,
-    limits: Limits,
+    limits: HelloLimits,
 }
 
 impl Session {
@@ -148,7 +148,7 @@ impl Session {
             parts: Vec::new(),
             parts_of: None,
             current: None,
-            limits: Limits { block: BLOCK_MAX_DEFAULT, ..Limits::default() },
+            limits: HelloLimits { block: BLOCK_MAX_DEFAULT, ..HelloLimits::default() },
         }
     }
 
@@ -163,7 +163,7 @@ impl Session {
     }
 
     /// The server's limits; the protocol's defaults until its hello has come.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> HelloLimits {
         self.limits
     }
 
@@ -172,8 +172,8 @@ impl Session {
         self.requests.in_flight()
     }
 
-    /// Begins `count` transactions, with neighbouring pointers from the ticket's index on.
-    pub fn begin(&mut self, options: BeginOptions, count: u32) -> Ticket {
+    /// Begins `count` transactions, with neighbouring pointers from the place's index on.
+    pub fn begin(&mut self, options: BeginOptions, count: u32) -> AnswerPlace {
         self.requests.begin(options, count, &self.limits, self.current.as_ref())
     }
 
@@ -181,7 +181,7 @@ impl Session {
     ///
     /// # Errors
     /// [`CommitError::ChangeSetTooLarge`] if the server would say so, or no frame could hold it. Nothing is sent then.
-    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet) -> Result<Ticket, CommitError> {
+    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet) -> Result<AnswerPlace, CommitError> {
         let body_bytes = self.limits.body_bytes.min(BODY_BYTES_MAX) as usize;
         let overhead = commit_item_bytes(&ChangeSet::default());
         let fit = body_bytes.saturating_sub(overhead) / 8;
@@ -193,52 +193,52 @@ impl Session {
     }
 
     /// Ends a transaction of which no write stands in any store.
-    pub fn abort(&mut self, tx: WritePointer) -> Ticket {
+    pub fn abort(&mut self, tx: WritePointer) -> AnswerPlace {
         self.requests.name(Op::Abort, tx, &self.limits)
     }
 
     /// Ends a transaction whose writes may stand.
-    pub fn invalidate(&mut self, tx: WritePointer) -> Ticket {
+    pub fn invalidate(&mut self, tx: WritePointer) -> AnswerPlace {
         self.requests.name(Op::Invalidate, tx, &self.limits)
     }
 
     /// Looks where a transaction stands.
-    pub fn status(&mut self, tx: WritePointer) -> Ticket {
+    pub fn status(&mut self, tx: WritePointer) -> AnswerPlace {
         self.requests.name(Op::Status, tx, &self.limits)
     }
 
     /// Ends a doubt about a transaction: an open one becomes invalid.
-    pub fn settle(&mut self, tx: WritePointer) -> Ticket {
+    pub fn settle(&mut self, tx: WritePointer) -> AnswerPlace {
         self.requests.name(Op::Settle, tx, &self.limits)
     }
 
     /// Asks for the newest snapshot.
-    pub fn snapshot(&mut self) -> Ticket {
+    pub fn snapshot(&mut self) -> AnswerPlace {
         self.requests.snapshot()
     }
 
-    /// Takes `count` numbers that are unique and grow, neighbours from the ticket's index on.
-    pub fn timestamps(&mut self, count: u64) -> Ticket {
+    /// Takes `count` numbers that are unique and grow, neighbours from the place's index on.
+    pub fn timestamps(&mut self, count: u64) -> AnswerPlace {
         self.requests.timestamps(count)
     }
 
     /// Asks for the server's counters.
-    pub fn state(&mut self) -> Ticket {
+    pub fn state(&mut self) -> AnswerPlace {
         self.requests.alone(Op::State, request::state)
     }
 
     /// Asks for one page of a list.
-    pub fn list(&mut self, list: &ListRequest) -> Ticket {
+    pub fn list(&mut self, list: &ListRequest) -> AnswerPlace {
         self.requests.alone(Op::List, |out, id| request::list(out, id, list))
     }
 
     /// Drops everything that is open and invalid in this store.
-    pub fn reset(&mut self, store: StoreId) -> Ticket {
+    pub fn reset(&mut self, store: StoreId) -> AnswerPlace {
         self.requests.alone(Op::Reset, |out, id| request::reset(out, id, store))
     }
 
     /// Asks for the same bytes back.
-    pub fn ping(&mut self, bytes: &[u8]) -> Ticket {
+    pub fn ping(&mut self, bytes: &[u8]) -> AnswerPlace {
         self.requests.alone(Op::Ping, |out, id| request::ping(out, id, bytes))
     }
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::client::Page;
 use crate::error::{Cause, ServerError};
-use crate::session::{Answer, Begun, Ticket};
+use crate::session::{Answer, AnswerPlace, Begun};
 
 /// What one caller gets of an answer.
 #[derive(Debug)]
@@ -74,14 +74,14 @@ impl Waiters {
         !self.by_request.is_empty()
     }
 
-    /// A new caller, who waits for this ticket. Its number is never used again, so an answer that comes after its
+    /// A new caller, who waits for this place. Its number is never used again, so an answer that comes after its
     /// caller has gone finds nobody.
-    pub fn add(&mut self, ticket: Ticket) -> u64 {
+    pub fn add(&mut self, place: AnswerPlace) -> u64 {
         let me = self.next;
         self.next += 1;
         let wake = self.spare.pop().unwrap_or_default();
-        self.waiters.insert(me, Waiter { request: ticket.request, done: None, asleep: false, wake });
-        self.by_request.entry(ticket.request).or_default().push((ticket.index, me));
+        self.waiters.insert(me, Waiter { request: place.request, done: None, asleep: false, wake });
+        self.by_request.entry(place.request).or_default().push((place.index, me));
         me
     }
 
@@ -179,8 +179,8 @@ impl Waiters {
         done: impl Fn(I) -> Done,
     ) {
         let mut waiting = waiting.into_iter().peekable();
-        for (place, item) in items.enumerate() {
-            if let Some((_, waiter)) = waiting.next_if(|(index, _)| *index as usize == place) {
+        for (at, item) in items.enumerate() {
+            if let Some((_, waiter)) = waiting.next_if(|(index, _)| *index as usize == at) {
                 self.finish(waiter, done(item));
             }
         }

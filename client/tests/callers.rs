@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use fake::{Fake, Seen, Verdict, until};
-use seriatim_client::{Answer, Client, ClientOptions, Error, Outcome, Pipeline};
+use seriatim_client::{Answer, BulkConnection, Client, ClientOptions, Error, Outcome};
 use seriatim_core::*;
 use seriatim_wire::*;
 
@@ -298,17 +298,17 @@ fn a_server_that_knows_less_says_so_and_the_connection_stays() {
 }
 
 #[test]
-fn a_pipeline_keeps_many_requests_under_way() {
+fn a_bulk_connection_keeps_many_requests_under_way() {
     let fake = Fake::unix();
-    let mut pipeline = Pipeline::connect(fake.address(), &ClientOptions::default()).unwrap();
+    let mut bulk = BulkConnection::connect(fake.address(), &ClientOptions::default()).unwrap();
     let mut committed = 0;
     for _ in 0..4 {
-        pipeline.session().begin(BeginOptions::default(), 64);
-        pipeline.send().unwrap();
+        bulk.session().begin(BeginOptions::default(), 64);
+        bulk.send().unwrap();
     }
     while committed < 4 * 64 {
         let mut begun_block = None;
-        match pipeline.next_answer().unwrap() {
+        match bulk.next_answer().unwrap() {
             (_, Answer::Begun(Ok(begun))) => begun_block = Some(begun.block),
             (_, Answer::Committed(outcomes)) => {
                 committed += outcomes.inspect(|outcome| assert!(outcome.is_ok())).count()
@@ -316,13 +316,13 @@ fn a_pipeline_keeps_many_requests_under_way() {
             other => panic!("{other:?}"),
         }
         for tx in begun_block.into_iter().flat_map(Block::iter) {
-            pipeline.session().commit(tx, &changes(b"k")).unwrap();
+            bulk.session().commit(tx, &changes(b"k")).unwrap();
         }
     }
-    assert!(pipeline.take_answer().unwrap().is_none());
+    assert!(bulk.take_answer().unwrap().is_none());
     let frames = fake.seen().iter().filter(|s| matches!(s, Seen::Commit(_))).count();
     assert!(frames <= 4, "256 commits came in {frames} frames");
     let client = connect(&fake);
-    let other = client.pipeline().unwrap();
+    let other = client.bulk_connection().unwrap();
     assert_eq!(other.hello().store, client.hello().store);
 }

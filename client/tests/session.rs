@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use seriatim_client::{Answer, ProtocolError, Session, Ticket};
+use seriatim_client::{Answer, AnswerPlace, ProtocolError, Session};
 use seriatim_core::*;
-use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 const SHORT: BeginOptions = BeginOptions { kind: Kind::Short, timeout_ms: None, deferred: false, detached: false };
@@ -24,12 +23,12 @@ fn snapshot(number: u64, in_progress: &[u64]) -> Snapshot {
     }
 }
 
-fn hello(limits: Limits) -> HelloReply {
+fn hello(limits: HelloLimits) -> HelloReply {
     HelloReply { version: 1, store: StoreId(1), boot: BOOT, server_time_ms: 0, limits }
 }
 
 /// A session that has said hello and been answered.
-fn session(limits: Limits) -> Session {
+fn session(limits: HelloLimits) -> Session {
     let mut session = Session::new(&Hello::new(9));
     let sent = sent(&mut session);
     assert!(matches!(sent[..], [(1, Op::Hello, _)]));
@@ -77,35 +76,35 @@ fn begun(session: &mut Session) -> Result<Arc<Snapshot>, ProtocolError> {
 
 #[test]
 fn calls_join_the_open_frame_of_their_kind_and_never_one_that_was_sent() {
-    let mut session = session(Limits::default());
+    let mut session = session(HelloLimits::default());
     let long = BeginOptions { kind: Kind::Long, ..SHORT };
-    let tickets = [session.begin(SHORT, 1), session.begin(long, 1), session.begin(SHORT, 3), session.begin(SHORT, 1)];
+    let places = [session.begin(SHORT, 1), session.begin(long, 1), session.begin(SHORT, 3), session.begin(SHORT, 1)];
     let changes = ChangeSet::of_writes([b"k".as_slice()]);
     let commits = [1, 2, 3].map(|n| session.commit(pointer(n), &changes).unwrap());
     let (aborted, settled) = (session.abort(pointer(4)), session.settle(pointer(5)));
     let (one, two) = (session.snapshot(), session.snapshot());
     let stamps = [session.timestamps(5), session.timestamps(1)];
-    assert_eq!(tickets[2], Ticket { request: tickets[0].request, index: 1 });
-    assert_eq!(tickets[3], Ticket { request: tickets[0].request, index: 4 });
-    assert_ne!(tickets[1].request, tickets[0].request);
-    assert_eq!(commits.map(|ticket| ticket.index), [0, 1, 2]);
-    assert_eq!((one, stamps[1]), (two, Ticket { request: stamps[0].request, index: 5 }));
+    assert_eq!(places[2], AnswerPlace { request: places[0].request, index: 1 });
+    assert_eq!(places[3], AnswerPlace { request: places[0].request, index: 4 });
+    assert_ne!(places[1].request, places[0].request);
+    assert_eq!(commits.map(|place| place.index), [0, 1, 2]);
+    assert_eq!((one, stamps[1]), (two, AnswerPlace { request: stamps[0].request, index: 5 }));
     assert!(session.is_unsent(commits[0].request) && session.is_unsent(aborted.request));
     let frames = sent(&mut session);
     assert_eq!(frames.len(), 7, "{frames:?}");
     assert!(!session.has_output() && !session.is_unsent(commits[0].request) && !session.is_unsent(settled.request));
     // Sent is sent: the next caller opens a frame of its own.
-    assert_ne!(session.begin(SHORT, 1).request, tickets[0].request);
+    assert_ne!(session.begin(SHORT, 1).request, places[0].request);
     assert_ne!(session.snapshot().request, one.request);
 }
 
 #[test]
 fn a_frame_that_is_full_is_left_and_another_opened() {
-    let mut session = session(Limits { block: 4, body_bytes: 100, ..Limits::default() });
-    let begins: Vec<Ticket> = (0..3).map(|_| session.begin(SHORT, 3)).collect();
-    assert!(begins.iter().all(|ticket| ticket.index == 0));
-    let names: Vec<Ticket> = (0..30).map(|n| session.abort(pointer(n))).collect();
-    assert_eq!(names.iter().filter(|ticket| ticket.index == 0).count(), 3);
+    let mut session = session(HelloLimits { block: 4, body_bytes: 100, ..HelloLimits::default() });
+    let begins: Vec<AnswerPlace> = (0..3).map(|_| session.begin(SHORT, 3)).collect();
+    assert!(begins.iter().all(|place| place.index == 0));
+    let names: Vec<AnswerPlace> = (0..30).map(|n| session.abort(pointer(n))).collect();
+    assert_eq!(names.iter().filter(|place| place.index == 0).count(), 3);
     let changes = ChangeSet::of_writes([b"k".as_slice()]);
     for n in 0..9 {
         session.commit(pointer(n), &changes).unwrap();
@@ -114,18 +113,19 @@ fn a_frame_that_is_full_is_left_and_another_opened() {
         assert!(body.len() <= 100, "{op:?} of {}", body.len());
     }
     let stamps = [session.timestamps(u64::MAX), session.timestamps(1), session.timestamps(1 << 16)];
-    assert_eq!(stamps.map(|ticket| ticket.index), [0; 3]);
+    assert_eq!(stamps.map(|place| place.index), [0; 3]);
 }
 
 #[test]
 fn a_change_set_over_the_limit_is_refused_without_a_frame() {
-    let mut session = session(Limits { change_ids: 3, ..Limits::default() });
+    let mut session = session(HelloLimits { change_ids: 3, ..HelloLimits::default() });
     let changes = |n: u64| ChangeSet { writes: (0..n).map(ChangeId).collect(), ..ChangeSet::default() };
     let error = session.commit(pointer(1), &changes(4)).unwrap_err();
     assert_eq!(error, CommitError::ChangeSetTooLarge { len: 4, max: 3 });
     assert!(!session.has_output());
     session.commit(pointer(1), &changes(3)).unwrap();
-    let mut session = self::session(Limits { change_ids: u32::MAX, body_bytes: u32::MAX, ..Limits::default() });
+    let mut session =
+        self::session(HelloLimits { change_ids: u32::MAX, body_bytes: u32::MAX, ..HelloLimits::default() });
     let error = session.commit(pointer(1), &changes(2 << 20)).unwrap_err();
     let most = u64::from(BODY_BYTES_MAX) / 8 - 3;
     assert_eq!(error, CommitError::ChangeSetTooLarge { len: 2 << 20, max: most }, "whatever the server allows");
@@ -135,7 +135,7 @@ fn a_change_set_over_the_limit_is_refused_without_a_frame() {
 
 #[test]
 fn each_reply_is_read_against_the_base_that_its_own_request_named() {
-    let mut session = session(Limits::default());
+    let mut session = session(HelloLimits::default());
     let one = snapshot(1, &[7]);
     let first = session.begin(SHORT, 1).request;
     assert_eq!(base_of(&sent(&mut session)[0]), None);
@@ -160,7 +160,7 @@ fn each_reply_is_read_against_the_base_that_its_own_request_named() {
 
 #[test]
 fn an_older_answer_does_not_replace_a_newer_snapshot_and_an_unchanged_one_is_shared() {
-    let mut session = session(Limits::default());
+    let mut session = session(HelloLimits::default());
     let ids = [session.begin(SHORT, 1).request, session.snapshot().request];
     sent(&mut session);
     reply_begin(&mut session, ids[0], 1, &snapshot(9, &[1]), None);
@@ -178,7 +178,7 @@ fn an_older_answer_does_not_replace_a_newer_snapshot_and_an_unchanged_one_is_sha
 
 #[test]
 fn a_difference_from_the_wrong_base_is_a_typed_error_and_forgets_what_was_known() {
-    let mut session = session(Limits::default());
+    let mut session = session(HelloLimits::default());
     let id = session.begin(SHORT, 1).request;
     sent(&mut session);
     reply_begin(&mut session, id, 1, &snapshot(5, &[1]), None);
@@ -193,7 +193,7 @@ fn a_difference_from_the_wrong_base_is_a_typed_error_and_forgets_what_was_known(
 
 #[test]
 fn a_digest_that_does_not_match_is_a_typed_error() {
-    let mut session = session(Limits::default());
+    let mut session = session(HelloLimits::default());
     let id = session.begin(SHORT, 1).request;
     sent(&mut session);
     reply_begin(&mut session, id, 1, &snapshot(5, &[1]), None);
@@ -213,7 +213,7 @@ fn a_snapshot_of_another_run_is_no_base() {
     session.set_current_snapshot(Some(Arc::new(snapshot(3, &[]))));
     sent(&mut session);
     let mut out = Vec::new();
-    HelloReply { boot: BOOT + 1, ..hello(Limits::default()) }.encode(&mut out, 1);
+    HelloReply { boot: BOOT + 1, ..hello(HelloLimits::default()) }.encode(&mut out, 1);
     session.receive(&out);
     session.next_answer().unwrap();
     session.begin(SHORT, 1);
@@ -238,7 +238,7 @@ fn a_reply_in_parts_is_joined_and_anything_between_them_is_an_error() {
             }
         }
     };
-    let mut session = session(Limits::default());
+    let mut session = session(HelloLimits::default());
     for _ in 0..2 {
         let id = session.ping(b"").request;
         parts(&mut session, [id; 3]);
@@ -252,7 +252,7 @@ fn a_reply_in_parts_is_joined_and_anything_between_them_is_an_error() {
 #[test]
 fn replies_that_fit_no_request_are_typed_errors() {
     let check = |put: &dyn Fn(&mut Vec<u8>, u64), expected: &dyn Fn(u64) -> ProtocolError| {
-        let mut session = session(Limits::default());
+        let mut session = session(HelloLimits::default());
         let id = session.begin(SHORT, 2).request;
         sent(&mut session);
         let mut out = Vec::new();
@@ -278,7 +278,7 @@ fn replies_that_fit_no_request_are_typed_errors() {
 
 #[test]
 fn an_error_answers_its_request_and_one_without_a_request_is_about_the_connection() {
-    let mut session = session(Limits::default());
+    let mut session = session(HelloLimits::default());
     let id = session.state().request;
     let mut out = Vec::new();
     reply::error(&mut out, id, &ErrorReply::new(ErrorCode::UnknownOp, "what is that"));

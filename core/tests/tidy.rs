@@ -1,4 +1,4 @@
-//! Rules of this room that a compiler does not check.
+//! Rules of this room that a compiler does not check. Those of all rooms stand in `cli/tests/tidy.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,25 +35,6 @@ fn atomics_come_through_sync() {
                 path.display()
             );
         }
-    }
-}
-
-#[test]
-fn unsafe_stays_behind_its_doors() {
-    const DOORS: [&str; 3] = ["current.rs", "memory.rs", "ring.rs"];
-    for (path, text) in sources() {
-        let opens = text.lines().any(|line| {
-            let code = line.split("//").next().unwrap_or_default();
-            ["unsafe {", "unsafe impl", "unsafe fn", "unsafe trait"].iter().any(|word| code.contains(word))
-        });
-        assert_eq!(opens, DOORS.contains(&name(&path)), "{}: a door was opened or closed", path.display());
-    }
-}
-
-#[test]
-fn every_file_opens_with_what_it_is() {
-    for (path, text) in sources() {
-        assert!(text.starts_with("//! "), "{}: say in the first line what the file is", path.display());
     }
 }
 

@@ -39,7 +39,7 @@
 //! # Not goals
 //!
 //! Old versions are not collected here: that takes the sequencer's visibility bound and nothing less.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod coordinator;
 mod db;

@@ -27,11 +27,11 @@ const LIST_MAX: usize = 10_000;
 /// Commits ahead of the one being decided whose buckets are asked for.
 const PREFETCH_AHEAD: usize = 8;
 
-/// See the head of this file.
+/// The desk; see the head of this file.
 pub(crate) struct Desk<S: Storage, P> {
     pub publication: Publication<S, P>,
     waiting: VecDeque<Waiting>,
-    /// Memory that requests share.
+    /// Working memory, kept from request to request.
     scratch: Scratch,
     commits: Vec<(WritePointer, ChangeSet)>,
 }
@@ -40,25 +40,25 @@ pub(crate) struct Desk<S: Storage, P> {
 struct Waiting {
     ticket: Ticket,
     connection: ConnectionId,
-    reply: Late,
+    reply: LateReply,
 }
 
 /// What is still to be written of a reply that waits.
-enum Late {
+enum LateReply {
     /// Nothing: these are its bytes.
     Ready(Vec<u8>),
     /// Outcomes, of which some are in the published state only then.
-    Commit(u64, Vec<Late1<Result<CommitNumber, CommitError>>>),
+    Commit(u64, Vec<Answer<Result<CommitNumber, CommitError>>>),
     /// Statuses likewise.
-    Statuses(Op, u64, Vec<Late1<Status>>),
+    Statuses(Op, u64, Vec<Answer<Status>>),
 }
 
 /// One answer of many.
-enum Late1<T> {
-    /// Known now.
-    Now(T),
+enum Answer<T> {
+    /// Known when the request was decided.
+    Known(T),
     /// To be asked of the published state when the reply leaves.
-    Ask(WritePointer),
+    Asked(WritePointer),
 }
 
 /// The latest ticket among the answers of one frame.
@@ -161,24 +161,24 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             let outcome = match core.commit(now.sequencer, *tx, changes, &mut self.scratch) {
                 Decision::Committed { csn, ticket } => {
                     latest.note(ticket);
-                    Late1::Now(Ok(csn))
+                    Answer::Known(Ok(csn))
                 }
                 Decision::Refused { error, ticket } => {
                     latest.note(ticket);
-                    Late1::Now(Err(error))
+                    Answer::Known(Err(error))
                 }
-                Decision::Denied(error) => Late1::Now(Err(error)),
+                Decision::Denied(error) => Answer::Known(Err(error)),
                 Decision::Ending { ticket } => {
                     latest.note(ticket);
                     asks = true;
-                    Late1::Ask(*tx)
+                    Answer::Asked(*tx)
                 }
-                Decision::Unknown => Late1::Now(Err(self.not_in_progress(*tx))),
+                Decision::Unknown => Answer::Known(Err(self.not_in_progress(*tx))),
             };
             outcomes.push(outcome);
         }
         self.commits = commits;
-        let late = if asks { Late::Commit(id, outcomes) } else { Late::Ready(commit_bytes(id, outcomes)) };
+        let late = if asks { LateReply::Commit(id, outcomes) } else { LateReply::Ready(commit_bytes(id, outcomes)) };
         self.answer(connection, latest, late);
     }
 
@@ -192,9 +192,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 End::Unknown => match desk.publication.abort_invalid(tx) {
                     Some(ticket) => {
                         latest.note(ticket?);
-                        Late1::Now(Status::Aborted)
+                        Answer::Known(Status::Aborted)
                     }
-                    None => Late1::Now(desk.publication.status(tx)),
+                    None => Answer::Known(desk.publication.status(tx)),
                 },
                 end => known(end, tx, latest)?,
             };
@@ -207,10 +207,17 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             if desk.publication.core().look(tx) == Some(Status::Refused) {
                 // Refused for good, and its client may still roll it back: that is an answer, and no doubt.
                 desk.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
-                return Ok(Late1::Ask(tx));
+                return Ok(Answer::Asked(tx));
             }
             match desk.publication.core().invalidate(tx, InvalidCause::Settled) {
-                End::Unknown => Ok(Late1::Now(desk.publication.status(tx))),
+                End::Unknown => match desk.publication.status(tx) {
+                    // A reset has dropped it and is not published yet.
+                    Status::Open | Status::Refused => {
+                        desk.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
+                        Ok(Answer::Asked(tx))
+                    }
+                    status => Ok(Answer::Known(status)),
+                },
                 end => known(end, tx, latest),
             }
         });
@@ -224,12 +231,12 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         op: Op,
         id: u64,
         pointers: Pointers<'_>,
-        mut end: impl FnMut(&mut Self, WritePointer, &mut Latest) -> Result<Late1<Status>, Full>,
+        mut end: impl FnMut(&mut Self, WritePointer, &mut Latest) -> Result<Answer<Status>, Full>,
     ) {
         let mut latest = Latest::default();
         let statuses: Result<Vec<_>, Full> = pointers.iter().map(|tx| end(self, tx, &mut latest)).collect();
         match statuses {
-            Ok(statuses) => self.answer(connection, latest, Late::Statuses(op, id, statuses)),
+            Ok(statuses) => self.answer(connection, latest, LateReply::Statuses(op, id, statuses)),
             Err(full) => overloaded(connection, id, full),
         }
     }
@@ -253,7 +260,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         }
         let mut bytes = Vec::new();
         reply::invalidate(&mut bytes, id, ended);
-        self.answer(connection, latest, Late::Ready(bytes));
+        self.answer(connection, latest, LateReply::Ready(bytes));
     }
 
     fn reset(&mut self, connection: &mut Connection, id: u64, store: u128) {
@@ -265,7 +272,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             Ok((floor, ticket)) => {
                 let mut bytes = Vec::new();
                 reply::reset(&mut bytes, id, floor);
-                self.answer(connection, Latest(Some(ticket)), Late::Ready(bytes));
+                self.answer(connection, Latest(Some(ticket)), LateReply::Ready(bytes));
             }
             Err(full) => overloaded(connection, id, full),
         }
@@ -351,7 +358,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
     }
 
     /// Sends a reply now, or lets it wait for its ticket.
-    fn answer(&mut self, connection: &mut Connection, latest: Latest, reply: Late) {
+    fn answer(&mut self, connection: &mut Connection, latest: Latest, reply: LateReply) {
         match latest.0.filter(|ticket| !self.publication.is_released(*ticket)) {
             None => reply.write(&self.publication, &mut connection.output),
             Some(ticket) => {
@@ -393,21 +400,21 @@ impl<S: Storage, P: Plant> Desk<S, P> {
     }
 }
 
-impl Late {
+impl LateReply {
     fn write<S: Storage, P: Plant>(self, publication: &Publication<S, P>, output: &mut Vec<u8>) {
         match self {
-            Late::Ready(bytes) => output.extend_from_slice(&bytes),
-            Late::Commit(id, outcomes) => {
+            LateReply::Ready(bytes) => output.extend_from_slice(&bytes),
+            LateReply::Commit(id, outcomes) => {
                 let outcomes = outcomes.into_iter().map(|outcome| match outcome {
-                    Late1::Now(outcome) => outcome,
-                    Late1::Ask(tx) => Err(CommitError::NotInProgress { tx, ended: publication.status(tx) }),
+                    Answer::Known(outcome) => outcome,
+                    Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.status(tx) }),
                 });
                 reply::commit(output, id, outcomes);
             }
-            Late::Statuses(op, id, statuses) => {
+            LateReply::Statuses(op, id, statuses) => {
                 let statuses = statuses.into_iter().map(|status| match status {
-                    Late1::Now(status) => status,
-                    Late1::Ask(tx) => publication.status(tx),
+                    Answer::Known(status) => status,
+                    Answer::Asked(tx) => publication.status(tx),
                 });
                 reply::statuses(output, op, id, statuses);
             }
@@ -415,28 +422,28 @@ impl Late {
     }
 }
 
-fn commit_bytes(id: u64, outcomes: Vec<Late1<Result<CommitNumber, CommitError>>>) -> Vec<u8> {
+fn commit_bytes(id: u64, outcomes: Vec<Answer<Result<CommitNumber, CommitError>>>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(32 + 4 * outcomes.len());
     let outcomes = outcomes.into_iter().map(|outcome| match outcome {
-        Late1::Now(outcome) => outcome,
-        Late1::Ask(_) => unreachable!("frames that ask are written when they leave"),
+        Answer::Known(outcome) => outcome,
+        Answer::Asked(_) => unreachable!("frames that ask are written when they leave"),
     });
     reply::commit(&mut bytes, id, outcomes);
     bytes
 }
 
 /// What an end that the table knows answers.
-fn known(end: End, tx: WritePointer, latest: &mut Latest) -> Result<Late1<Status>, Full> {
+fn known(end: End, tx: WritePointer, latest: &mut Latest) -> Result<Answer<Status>, Full> {
     match end {
         End::Ended { status, ticket } => {
             latest.note(ticket);
-            Ok(Late1::Now(status))
+            Ok(Answer::Known(status))
         }
         End::Ending { ticket } => {
             latest.note(ticket);
-            Ok(Late1::Ask(tx))
+            Ok(Answer::Asked(tx))
         }
-        End::Unknown => Ok(Late1::Ask(tx)),
+        End::Unknown => Ok(Answer::Asked(tx)),
         End::Denied(error) => Err(full_of(error)),
     }
 }
@@ -449,5 +456,7 @@ fn full_of(error: CommitError) -> Full {
 }
 
 fn overloaded(connection: &mut Connection, id: u64, full: Full) {
-    ErrorReply::new(ErrorCode::Overloaded, &full.to_string()).encode(&mut connection.output, id);
+    let message = full.to_string();
+    let reply = ErrorReply::new(ErrorCode::Overloaded, &message).with_numbers(full as u64, 0);
+    reply.encode(&mut connection.output, id);
 }

@@ -7,9 +7,10 @@
 //!
 //! Durability, refusals and snapshots are those of the server; so is what a crash leaves.
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ struct Shared {
     /// Tickets below are published. Written by whoever leads, read by whoever waits.
     released_to: AtomicU64,
     lead: Mutex<Lead>,
-    /// Guards nothing but the wait: who fails to lead waits here until the leader has news or leaves.
+    /// Guards nothing but the wait: who fails to lead waits here until the leader leaves.
     waiting: Mutex<Waiting>,
     news: Condvar,
 }
@@ -64,10 +65,58 @@ struct Lead {
     failure: Option<Failure>,
 }
 
+/// The lead in somebody's hands. Whoever lets go of it, by a panic too, tells those who wait: for a ticket, or to lead.
+/// Not to be let go of by who holds `waiting`, which telling takes.
+struct Leader<'s> {
+    shared: &'s Shared,
+    /// `None` only while it is being let go of.
+    lead: Option<MutexGuard<'s, Lead>>,
+}
+
+impl<'s> Leader<'s> {
+    fn new(shared: &'s Shared, lead: LockResult<MutexGuard<'s, Lead>>) -> Leader<'s> {
+        let lead = lead.unwrap_or_else(|panicked| {
+            let mut lead = panicked.into_inner();
+            // A panic leaves the log in an unknown place, like a failed write.
+            lead.failure.get_or_insert(Failure::Panicked);
+            lead
+        });
+        Leader { shared, lead: Some(lead) }
+    }
+
+    /// Nothing can be carried any further after a failure.
+    fn check(&self) -> Result<(), Failure> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Deref for Leader<'_> {
+    type Target = Lead;
+
+    fn deref(&self) -> &Lead {
+        self.lead.as_ref().expect("a leader has the lead")
+    }
+}
+
+impl DerefMut for Leader<'_> {
+    fn deref_mut(&mut self) -> &mut Lead {
+        self.lead.as_mut().expect("a leader has the lead")
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        // First the lead and then the word, so that whoever is told can have it.
+        self.lead = None;
+        self.shared.tell();
+    }
+}
+
 /// The durable half over some storage.
 trait DurableHalf: Send {
     fn step(&mut self, times: &mut Times, clock: &SystemClock, block: bool) -> Result<(), Failure>;
     fn released_to(&self) -> u64;
+    fn last_ticket(&self) -> Option<Ticket>;
     fn status(&self, tx: WritePointer) -> Status;
     fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>>;
     fn stop(&mut self, times: &mut Times, clock: &SystemClock) -> Result<(), Failure>;
@@ -81,16 +130,16 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
         self.keep(now);
         self.append()?;
         self.submit(now)?;
-        if block {
-            self.publish_blocking(now)?
-        } else {
-            self.publish(now)?
-        };
-        Ok(())
+        let published = if block { self.publish_blocking(now) } else { self.publish(now) };
+        published.map(|_| ())
     }
 
     fn released_to(&self) -> u64 {
         Publication::released_to(self)
+    }
+
+    fn last_ticket(&self) -> Option<Ticket> {
+        Publication::last_ticket(self)
     }
 
     fn status(&self, tx: WritePointer) -> Status {
@@ -274,7 +323,10 @@ impl Embedded {
     pub fn settle(&self, tx: WritePointer) -> Result<Status, EmbeddedError<Full>> {
         let shared = &self.house.shared;
         if shared.core.look(tx) == Some(Status::Refused) {
-            shared.lead(true)?;
+            // Refused for good, and its client may still roll it back. The refusal may be younger than the group in
+            // flight, so everything decided so far is waited for.
+            let last = shared.leader()?.half.last_ticket();
+            shared.wait_for(last)?;
             return Ok(shared.status(tx));
         }
         match shared.core.invalidate(tx, InvalidCause::Settled) {
@@ -319,19 +371,26 @@ impl Shared {
         time.plus_ms(at.elapsed().as_millis() as u64)
     }
 
-    fn leader(&self) -> Result<MutexGuard<'_, Lead>, Failure> {
-        // A panic of an earlier leader leaves the log in an unknown place, like a failed write.
-        let lead = self.lead.lock().map_err(|_| Failure::Panicked)?;
-        match &lead.failure {
-            Some(failure) => Err(failure.clone()),
-            None => Ok(lead),
+    /// Takes the lead, waiting for whoever has it.
+    fn leader(&self) -> Result<Leader<'_>, Failure> {
+        let leader = Leader::new(self, self.lead.lock());
+        leader.check()?;
+        Ok(leader)
+    }
+
+    /// Takes the lead if nobody has it, whatever became of the log.
+    fn try_leader(&self) -> Option<Leader<'_>> {
+        match self.lead.try_lock() {
+            Ok(lead) => Some(Leader::new(self, Ok(lead))),
+            Err(TryLockError::Poisoned(panicked)) => Some(Leader::new(self, Err(panicked))),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// Carries events one group further, and tells those who wait.
+    /// Carries events one group further.
     fn lead(&self, block: bool) -> Result<(), Failure> {
-        let mut lead = self.leader()?;
-        self.lead_on(&mut lead, block)
+        let mut leader = self.leader()?;
+        self.lead_on(&mut leader, block)
     }
 
     fn lead_on(&self, lead: &mut Lead, block: bool) -> Result<(), Failure> {
@@ -352,22 +411,14 @@ impl Shared {
         // Acquire, paired with the release in `lead_on`.
         while self.released_to.load(Ordering::Acquire) <= ticket.0 {
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            match self.lead.try_lock() {
-                Ok(mut lead) => {
+            match self.try_leader() {
+                Some(mut leader) => {
                     drop(waiting);
-                    if let Some(failure) = &lead.failure {
-                        return Err(failure.clone());
-                    }
-                    let stepped = self.lead_on(&mut lead, true);
-                    drop(lead);
-                    self.tell();
-                    stepped?;
+                    leader.check()?;
+                    self.lead_on(&mut leader, true)?;
                 }
-                Err(TryLockError::Poisoned(_)) => return Err(Failure::Panicked),
-                // Whoever leads takes `waiting` before it tells, so its news cannot come before this wait begins.
-                Err(TryLockError::WouldBlock) => {
-                    drop(self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner));
-                }
+                // Whoever leads takes `waiting` to tell that it left, so its word cannot come before this wait begins.
+                None => drop(self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner)),
             }
         }
         Ok(())
@@ -402,17 +453,18 @@ impl Shared {
         while !waiting.stopping {
             waiting = self.news.wait_timeout(waiting, KEEPER_EVERY).unwrap_or_else(PoisonError::into_inner).0;
             drop(waiting);
-            if let Ok(mut lead) = self.lead.try_lock()
-                && lead.failure.is_none()
-                && let Err(failure) = self.lead_on(&mut lead, false)
+            // An earlier failure was said when it happened.
+            if let Some(mut leader) = self.try_leader()
+                && leader.check().is_ok()
+                && let Err(failure) = self.lead_on(&mut leader, false)
             {
                 log::error!("{failure}");
             }
-            self.tell();
             waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         }
     }
 
+    /// Wakes everybody who waits.
     fn tell(&self) {
         let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         self.news.notify_all();

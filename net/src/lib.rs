@@ -1,7 +1,7 @@
 //! Speaks: the pipeline, its event loop and the server around it.
 //!
 //! [`pipeline`] spells the way of a request out in order; whoever has read it has read the program.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod clock;
 mod connection;
@@ -14,6 +14,7 @@ mod plant;
 mod publication;
 mod recovery;
 mod server;
+mod sessions;
 mod sockets;
 
 pub use clock::{Clock, Now, START_AHEAD_MS_MAX, STEP_MS_MAX, SystemClock, Times};

@@ -19,11 +19,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use seriatim_core::SequencerTime;
 use seriatim_wal::Storage;
-use seriatim_wire::{
-    DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloReply, Limits as WireLimits, Request, reply,
-};
+use seriatim_wire::{DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloLimits, HelloReply, Request, reply};
 
 use crate::clock::{Clock, Now, Times};
 use crate::connection::{Connection, OUTPUT_BYTES_MAX, Phase, SLOW_READER_AFTER, TURN_BYTES};
@@ -33,6 +30,7 @@ use crate::network::{ConnectionId, Network, NetworkEvent, ReadOutcome};
 use crate::plant::Plant;
 use crate::publication::Publication;
 use crate::recovery::{Options, RecoveryReport, recover};
+use crate::sessions::Sessions;
 use crate::sockets::Sockets;
 
 /// The longest a turn waits for something to happen: housekeeping is due then.
@@ -212,8 +210,10 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     fn open(&mut self, id: ConnectionId) {
         let mut connection = Box::new(Connection::new(id, self.limits.body_bytes_max));
         if self.connections.len() >= self.limits.connections_max {
-            let message = format!("{} connections are open, which is the limit", self.connections.len());
-            ErrorReply::new(ErrorCode::TooManyConnections, &message).encode(&mut connection.output, 0);
+            let (open, limit) = (self.connections.len() as u64, self.limits.connections_max as u64);
+            let message = format!("{open} connections are open, which is the limit");
+            let reply = ErrorReply::new(ErrorCode::TooManyConnections, &message).with_numbers(open, limit);
+            reply.encode(&mut connection.output, 0);
             connection.send(&mut self.network);
             return self.network.close(id);
         }
@@ -287,17 +287,16 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     fn decide_frame(&mut self, connection: &mut Connection, frame: &Frame<'_>) {
         let request = match Request::decode(frame) {
             Ok(request) => request,
-            Err(error) if connection.phase == Phase::New => return self.refuse_stranger(connection, frame, &error),
+            Err(error) if connection.phase == Phase::New => {
+                // The peer most likely speaks something else.
+                return self.not_hello(connection, frame, &format!("a connection starts with a hello: {error}"));
+            }
             Err(error) => return self.refuse(connection, frame.id, &error),
         };
         match (connection.phase, request) {
             (Phase::New, Request::Hello(hello)) => self.hello(connection, frame.id, &hello),
-            (Phase::New, _) => {
-                self.refuse_with(connection, frame.id, ErrorCode::NotHello, "a connection starts with a hello")
-            }
-            (_, Request::Hello(_)) => {
-                self.refuse_with(connection, frame.id, ErrorCode::NotHello, "this connection has said hello already")
-            }
+            (Phase::New, _) => self.not_hello(connection, frame, "a connection starts with a hello"),
+            (_, Request::Hello(_)) => self.not_hello(connection, frame, "this connection has said hello already"),
             (_, Request::State) => {
                 let mut state = self.desk.state(self.now);
                 state.uptime_ms = (self.now.monotonic - self.started).as_millis() as u64;
@@ -316,12 +315,14 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
                 hello.version_min,
                 hello.version_max
             );
-            return self.refuse_with(connection, id, ErrorCode::BadVersion, &message);
+            let (theirs, ours) = (u64::from(hello.version_max), u64::from(seriatim_wire::VERSION));
+            let reply = ErrorReply::new(ErrorCode::BadVersion, &message).with_numbers(theirs, ours);
+            return self.refuse_with(connection, id, reply);
         };
         let store = seriatim_wire::StoreId(self.desk.publication.store().0);
         if hello.store.is_some_and(|wanted| wanted != store) {
             let message = format!("this is store {store}");
-            return self.refuse_with(connection, id, ErrorCode::WrongStore, &message);
+            return self.refuse_with(connection, id, ErrorReply::new(ErrorCode::WrongStore, &message));
         }
         connection.phase = Phase::Open;
         connection.session = self.sessions.join(hello.session, connection.id);
@@ -331,7 +332,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             store,
             boot: self.desk.publication.published().boot(),
             server_time_ms: self.now.wall_ms,
-            limits: WireLimits {
+            limits: HelloLimits {
                 body_bytes: self.limits.body_bytes_max,
                 change_ids: limits.change_ids_max as u32,
                 block: limits.block_max,
@@ -342,25 +343,20 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         answer.encode(&mut connection.output, id);
     }
 
-    /// Bytes that do not read, before anything else was said: the peer most likely speaks something else.
-    fn refuse_stranger(&mut self, connection: &mut Connection, frame: &Frame<'_>, error: &DecodeError) {
-        let message = format!("a connection starts with a hello: {error}");
-        self.refuse_with(connection, frame.id, ErrorCode::NotHello, &message);
+    fn not_hello(&mut self, connection: &mut Connection, frame: &Frame<'_>, message: &str) {
+        let reply = ErrorReply::new(ErrorCode::NotHello, message).with_numbers(u64::from(frame.op), 0);
+        self.refuse_with(connection, frame.id, reply);
     }
 
     fn refuse(&mut self, connection: &mut Connection, id: u64, error: &DecodeError) {
-        let (asked, limit) = error.numbers();
-        let reply = ErrorReply { asked, limit, ..ErrorReply::new(error.code(), "") };
-        let message = error.to_string();
-        ErrorReply { message: &message, ..reply }.encode(&mut connection.output, id);
-        if reply.closes {
-            self.end(connection);
-        }
+        let ((asked, limit), message) = (error.numbers(), error.to_string());
+        self.refuse_with(connection, id, ErrorReply::new(error.code(), &message).with_numbers(asked, limit));
     }
 
-    fn refuse_with(&mut self, connection: &mut Connection, id: u64, code: ErrorCode, message: &str) {
-        let closes = code.closes() || connection.phase == Phase::New;
-        ErrorReply { closes, ..ErrorReply::new(code, message) }.encode(&mut connection.output, id);
+    /// Answers with an error. Who has not been let in yet is not kept.
+    fn refuse_with(&mut self, connection: &mut Connection, id: u64, reply: ErrorReply<'_>) {
+        let closes = reply.closes || connection.phase == Phase::New;
+        ErrorReply { closes, ..reply }.encode(&mut connection.output, id);
         if closes {
             self.end(connection);
         }
@@ -440,55 +436,5 @@ impl<C: Clock, S: Storage, P: Plant> Pipeline<Sockets, C, S, P> {
             Some(fd) => self.network.watch_log(fd.as_raw_fd()),
             None => Ok(()),
         }
-    }
-}
-
-/// Which sessions have connections, and which are gone since when.
-#[derive(Default)]
-struct Sessions {
-    live: FxHashMap<u64, Live>,
-    /// Sessions without a connection, and when their transactions end.
-    left: FxHashMap<u64, SequencerTime>,
-}
-
-/// A session with connections.
-#[derive(Default)]
-struct Live {
-    connections: u32,
-    /// It has begun transactions, so that its end means work.
-    has_begun: bool,
-}
-
-impl Sessions {
-    /// A connection of this session has come. 0 asks for a session that nobody else has.
-    fn join(&mut self, session: u64, connection: ConnectionId) -> u64 {
-        // The highest bit marks sessions that were given, so that they meet no client's own.
-        let session = if session == 0 { connection.0 | 1 << 63 } else { session };
-        let live = self.live.entry(session).or_default();
-        live.connections += 1;
-        live.has_begun |= self.left.remove(&session).is_some();
-        session
-    }
-
-    /// A connection of this session has gone.
-    fn leave(&mut self, session: u64, has_begun: bool, until: SequencerTime) {
-        let Some(live) = self.live.get_mut(&session) else { return };
-        live.connections -= 1;
-        live.has_begun |= has_begun;
-        if live.connections == 0 {
-            if live.has_begun {
-                self.left.insert(session, until);
-            }
-            self.live.remove(&session);
-        }
-    }
-
-    /// Sessions whose grace is over.
-    fn gone(&self, now: SequencerTime) -> FxHashSet<u64> {
-        self.left.iter().filter(|(_, until)| **until <= now).map(|(session, _)| *session).collect()
-    }
-
-    fn forget(&mut self, sessions: &FxHashSet<u64>) {
-        self.left.retain(|session, _| !sessions.contains(session));
     }
 }

@@ -60,6 +60,7 @@ fn a_version_that_is_not_spoken_is_refused_with_the_one_that_is() {
     beside_a_bystander(silent, |raw| {
         let refused = hello_refusal(raw, &Hello { version_min: 7, version_max: 9, ..Hello::new(1) });
         assert_eq!((refused.code, refused.closes), (ErrorCode::BadVersion, true));
+        assert_eq!((refused.asked, refused.limit), (9, 1));
         assert!(refused.message.contains("version 1") && refused.message.contains("7 to 9"), "{}", refused.message);
         assert!(raw.is_closed());
     });
@@ -88,6 +89,7 @@ fn a_request_before_the_hello_is_refused_and_closed() {
     beside_a_bystander(silent, |raw| {
         let refused = raw.ask(request::state, |reply| panic!("{reply:?}")).unwrap_err();
         assert_eq!((refused.code, refused.closes), (ErrorCode::NotHello, true));
+        assert_eq!(refused.asked, Op::State as u64);
         assert!(raw.is_closed());
     });
 }
@@ -218,6 +220,7 @@ fn one_connection_too_many_is_told_so() {
     let mut third = Raw::silent(server.address);
     let refused = third.receive(0, |reply| panic!("{reply:?}")).unwrap_err();
     assert_eq!((refused.code, refused.closes), (ErrorCode::TooManyConnections, true));
+    assert_eq!((refused.asked, refused.limit), (2, 2));
     first.begin_as(&BeginOptions::default(), 1).expect("who is in stays in");
 }
 

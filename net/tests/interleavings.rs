@@ -467,6 +467,29 @@ fn a_settled_doubt_stays_settled_even_after_a_crash() {
     assert_eq!(house.commit(client, tx, &["k"]), Err(CommitError::NotInProgress { tx, ended }), "the late commit");
 }
 
+/// The decided state has forgotten the transaction already, the published state still holds it.
+#[test]
+fn a_doubt_settled_behind_a_reset_is_answered_when_the_reset_is_durable() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let client = house.connect(7);
+    let (tx, _) = house.begin(client);
+    house.settle_down();
+    let store = house.state(client).store;
+    house.stall_disk(true);
+    house.send(client, |out, id| request::reset(out, id, store));
+    let settled = house.send_pointers(client, Op::Settle, tx);
+    house.settle_down();
+    assert!(!house.has_reply(client, settled), "whether it is forgotten is not durable");
+    house.stall_disk(false);
+    house.settle_down();
+    let status = house.reply(client, settled, |reply| match reply {
+        Reply::Settle(mut statuses) => statuses.next().expect("one status"),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(status, Some(Status::Forgotten));
+}
+
 /// The reply to a commit is lost with the server; the same commit again, and a settle, say what became of it.
 #[test]
 fn a_commit_repeated_after_a_crash_answers_how_the_first_ended() {

@@ -230,6 +230,11 @@ impl<'a> ErrorReply<'a> {
         ErrorReply { code, closes: code.closes(), asked: 0, limit: 0, message }
     }
 
+    /// The same error with what was asked for and what would have been right; their meaning goes with the code.
+    pub fn with_numbers(self, asked: u64, limit: u64) -> ErrorReply<'a> {
+        ErrorReply { asked, limit, ..self }
+    }
+
     /// Appends the error as a whole frame. `id` is the request's, or 0 if it answers none.
     pub fn encode(&self, out: &mut Vec<u8>, id: u64) {
         let mut frame = FrameWriter::error(out, id);

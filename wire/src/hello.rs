@@ -94,7 +94,7 @@ impl<'a> Hello<'a> {
 
 /// Bounds that a server tells its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct HelloLimits {
     /// Bytes of a request's body. At most, and by default, [`BODY_BYTES_MAX`].
     pub body_bytes: u32,
     /// Change ids in one change set, all lists together. Default 2^20.
@@ -107,9 +107,9 @@ pub struct Limits {
     pub grace_ms: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for HelloLimits {
+    fn default() -> HelloLimits {
+        HelloLimits {
             body_bytes: BODY_BYTES_MAX,
             change_ids: seriatim_core::CHANGE_IDS_MAX as u32,
             block: BLOCK_MAX_DEFAULT,
@@ -131,7 +131,7 @@ pub struct HelloReply {
     /// The server's wall clock, in ms since the Unix epoch.
     pub server_time_ms: u64,
     /// Its bounds.
-    pub limits: Limits,
+    pub limits: HelloLimits,
 }
 
 impl HelloReply {
@@ -143,7 +143,7 @@ impl HelloReply {
         body.extend_from_slice(&self.store.0.to_le_bytes());
         put_u64(body, self.boot);
         put_u64(body, self.server_time_ms);
-        let Limits { body_bytes, change_ids, block, snapshot_age_ms, grace_ms } = self.limits;
+        let HelloLimits { body_bytes, change_ids, block, snapshot_age_ms, grace_ms } = self.limits;
         for limit in [body_bytes, change_ids, block, snapshot_age_ms, grace_ms] {
             body.extend_from_slice(&limit.to_le_bytes());
         }
@@ -157,7 +157,7 @@ impl HelloReply {
             store: StoreId(reader.u128()?),
             boot: reader.u64()?,
             server_time_ms: reader.u64()?,
-            limits: Limits {
+            limits: HelloLimits {
                 body_bytes: reader.u32()?,
                 change_ids: reader.u32()?,
                 block: reader.u32()?,

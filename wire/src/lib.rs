@@ -31,7 +31,7 @@ mod state;
 pub use error::{DecodeError, ErrorCode, ErrorReply};
 pub use frame::{FLAG_MORE, Frame, FrameWriter, Frames, Op};
 pub use frame_buffer::FrameBuffer;
-pub use hello::{Hello, HelloReply, Limits, StoreId};
+pub use hello::{Hello, HelloLimits, HelloReply, StoreId};
 pub use items::{CommitItem, CommitItems, Pointers, commit_item_bytes, put_commit_item};
 pub use outcome::{Bools, Outcomes, Statuses};
 pub use reply::{Block, Reply};

@@ -14,7 +14,7 @@ use crate::state::ListRequest;
 pub struct BeginRequest {
     /// How they wish to begin.
     pub options: BeginOptions,
-    /// How many; at most the block of the server's [`Limits`](crate::Limits).
+    /// How many; at most the block of the server's [`HelloLimits`](crate::HelloLimits).
     pub count: u32,
     /// A snapshot that the client has, to be told the difference only.
     pub base: Option<SnapshotId>,

@@ -4,7 +4,6 @@ mod common;
 
 use common::{change_set, frame, listed, outcomes, pointer, snapshot, state, statuses};
 use seriatim_core::*;
-use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 fn read(bytes: &[u8]) -> Request<'_> {
@@ -35,7 +34,7 @@ fn hello_and_its_reply_read_back_and_skip_what_a_later_version_adds() {
         store: StoreId(3),
         boot: 4,
         server_time_ms: 5,
-        limits: Limits { body_bytes: 6, change_ids: 7, block: 8, snapshot_age_ms: 9, grace_ms: 10 },
+        limits: HelloLimits { body_bytes: 6, change_ids: 7, block: 8, snapshot_age_ms: 9, grace_ms: 10 },
     };
     let mut bytes = written(|out| reply.encode(out, 1));
     let longer = (bytes.len() as u32 - HEADER_BYTES as u32 + 3).to_le_bytes();
@@ -185,7 +184,7 @@ fn the_examples_in_the_protocol_page_are_what_is_written() {
         store: StoreId(0xabcd),
         boot: 77,
         server_time_ms: 1_790_000_000_000,
-        limits: Limits::default(),
+        limits: HelloLimits::default(),
     };
     let conflict = CommitError::Conflict { tx, change_id: 0xe6c6_32b6_1e96_4e1f, csn: CommitNumber(9), winner: None };
     let error = ErrorReply { asked: 14, ..ErrorReply::new(ErrorCode::UnknownOp, "op 14 is not known") };

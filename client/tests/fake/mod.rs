@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::Address;
 use seriatim_core::*;
-use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 /// What a server was asked, in the order in which it read it.
@@ -64,7 +63,8 @@ impl Sequencer {
             read_pointer: WritePointer(first.0 - 1),
             ..Snapshot::default()
         });
-        let hello = HelloReply { version: 1, store: StoreId(7), boot, server_time_ms: 0, limits: Limits::default() };
+        let hello =
+            HelloReply { version: 1, store: StoreId(7), boot, server_time_ms: 0, limits: HelloLimits::default() };
         let bases = vec![Arc::clone(&snapshot)];
         Sequencer {
             hello,

@@ -15,7 +15,7 @@ use seriatim_net::{
 use seriatim_wal::{
     Access, Buffer, FileBytes, FileName, Finished, Job, Listing, LockError, MemoryStorage, SegmentWrite, Storage, Wait,
 };
-use seriatim_wire::{BeginRequest, FrameBuffer, Frames, Hello, Op, Reply, request};
+use seriatim_wire::{BeginRequest, FrameBuffer, Frames, Hello, Op, Reply, State, request};
 
 /// Two clocks that move when they are told to.
 #[derive(Clone)]
@@ -366,14 +366,19 @@ impl<P: Plant> House<P> {
         .expect("a snapshot waits for nothing")
     }
 
-    /// The last durable record.
-    pub fn lsn(&mut self, connection: ConnectionId) -> u64 {
+    /// The server's counters.
+    pub fn state(&mut self, connection: ConnectionId) -> State {
         let id = self.send(connection, request::state);
         self.turn();
         self.reply(connection, id, |reply| match reply {
-            Reply::State(state) => state.durable_lsn,
+            Reply::State(state) => state,
             other => panic!("{other:?}"),
         })
         .expect("questions wait for nothing")
+    }
+
+    /// The last durable record.
+    pub fn lsn(&mut self, connection: ConnectionId) -> u64 {
+        self.state(connection).durable_lsn
     }
 }

@@ -13,7 +13,7 @@ use seriatim_core::{
     BeginError, BeginOptions, ChangeSet, CommitError, CommitNumber, Kind, Snapshot, Status, WritePointer,
 };
 use seriatim_net::{Embedded, EmbeddedError, Failure, Options, Server, ServerOptions, Stop, StorageKind};
-use seriatim_wire::{BeginRequest, ErrorCode, FrameBuffer, Hello, HelloReply, Op, Reply, State, request};
+use seriatim_wire::{BeginRequest, ErrorCode, ErrorReply, FrameBuffer, Hello, HelloReply, Op, Reply, State, request};
 
 /// A transaction that has begun.
 #[derive(Clone, Debug)]
@@ -154,6 +154,8 @@ pub struct Raw {
 pub struct Refused {
     pub code: ErrorCode,
     pub closes: bool,
+    pub asked: u64,
+    pub limit: u64,
     pub message: String,
 }
 
@@ -206,7 +208,8 @@ impl Raw {
                 }
                 return match Reply::decode(&frame).expect("a reply") {
                     Reply::Error(error) => {
-                        Err(Refused { code: error.code, closes: error.closes, message: error.message.to_owned() })
+                        let ErrorReply { code, closes, asked, limit, message } = error;
+                        Err(Refused { code, closes, asked, limit, message: message.to_owned() })
                     }
                     reply => Ok(read(reply)),
                 };

@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use seriatim_core::*;
-use seriatim_wire::Limits;
 use seriatim_wire::*;
 
 /// SplitMix64: one seed, one sequence.
@@ -171,7 +170,7 @@ pub fn replies() -> Vec<Vec<u8>> {
         store: StoreId(5 << 100),
         boot: 77,
         server_time_ms: NOW_MS,
-        limits: Limits { block: 64, ..Limits::default() },
+        limits: HelloLimits { block: 64, ..HelloLimits::default() },
     };
     let block = Block { first: pointer(5_001), count: 64 };
     let (old, mut new) = (snapshot(1), snapshot(70));

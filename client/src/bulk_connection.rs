@@ -4,38 +4,35 @@ use std::time::Instant;
 
 use seriatim_wire::HelloReply;
 
-use crate::address::{Address, Stream, is_timeout};
+use crate::address::{Address, READ_BYTES, Stream, is_timeout};
 use crate::error::{Cause, Error};
 use crate::link::open;
 use crate::options::ClientOptions;
 use crate::session::{Answer, Session};
 
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
-
-/// A connection for bulk use: ask through [`session`](Pipeline::session) as often as you like, [`send`](Pipeline::send)
-/// when it is time, and take answers as they come.
+/// A connection for bulk use: ask through [`session`](BulkConnection::session) as often as you like,
+/// [`send`](BulkConnection::send) when it is time, and take answers as they come.
 ///
-/// Nothing is done for you here: a lost connection is an error and ends the pipeline, and every transaction that was
+/// Nothing is done for you here: a lost connection is an error and ends this one, and every transaction that was
 /// being committed is in doubt then ([`Client::settle`](crate::Client::settle) ends it). Keep the requests under way
 /// within some thousands: a server that cannot send its answers stops reading.
 ///
 /// ```no_run
-/// # use seriatim_client::{Answer, ClientOptions, Pipeline};
+/// # use seriatim_client::{Answer, ClientOptions, BulkConnection};
 /// # use seriatim_core::{BeginOptions, ChangeSet};
 /// # fn main() -> Result<(), seriatim_client::Error> {
-/// let mut pipeline = Pipeline::connect("127.0.0.1:7600", &ClientOptions::default())?;
-/// let ticket = pipeline.session().begin(BeginOptions::default(), 64);
-/// while let (request, answer) = pipeline.next_answer()? {
+/// let mut bulk = BulkConnection::connect("127.0.0.1:7600", &ClientOptions::default())?;
+/// let place = bulk.session().begin(BeginOptions::default(), 64);
+/// while let (request, answer) = bulk.next_answer()? {
 ///     let Answer::Begun(Ok(begun)) = answer else { break };
-///     assert_eq!(request, ticket.request);
+///     assert_eq!(request, place.request);
 ///     println!("64 transactions from {} on", begun.block.first);
 ///     break;
 /// }
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct Pipeline {
+pub struct BulkConnection {
     session: Session,
     stream: Stream,
     hello: HelloReply,
@@ -44,17 +41,17 @@ pub struct Pipeline {
     input: Vec<u8>,
 }
 
-impl Pipeline {
+impl BulkConnection {
     /// Connects and says hello.
     ///
     /// # Errors
     /// [`Error::Connect`].
-    pub fn connect(address: impl Into<Address>, options: &ClientOptions) -> Result<Pipeline, Error> {
+    pub fn connect(address: impl Into<Address>, options: &ClientOptions) -> Result<BulkConnection, Error> {
         let address = address.into();
         let (session, stream, hello) =
             open(&address, options, None).map_err(|cause| Error::Connect { address, cause })?;
         let input = vec![0; READ_BYTES];
-        Ok(Pipeline { session, stream, hello, options: options.clone(), output: Vec::new(), input })
+        Ok(BulkConnection { session, stream, hello, options: options.clone(), output: Vec::new(), input })
     }
 
     /// What the server said first.
