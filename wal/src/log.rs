@@ -299,6 +299,13 @@ impl<S: Storage> Log<S> {
         self.storage.write_path()
     }
 
+    /// Why no further segment can be made at the moment, if that is so. There is room yet: the segments that are ready, 128
+    /// MiB by default. Who takes on nothing new from here on never meets [`AppendError::DiskFull`] with what it has taken
+    /// on, and finds room to start again.
+    pub fn shortage(&self) -> Option<&std::io::Error> {
+        self.segments.shortage().map(AsRef::as_ref)
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         let (segments_used, segments_ready) = self.segments.counts();
