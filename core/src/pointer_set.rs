@@ -107,13 +107,21 @@ impl PointerSet {
         let mut at = first;
         while at < end {
             let number = at / CHUNK_POINTERS;
-            let stop = end.min(chunk_start(number + 1));
-            let mut words = self.words(number);
-            for pointer in at..stop {
-                let (_, word, bit) = place(pointer);
-                words[word] |= bit;
+            let start = chunk_start(number);
+            let stop = end.min(start + CHUNK_POINTERS);
+            let words = self.words_mut(number);
+            let mut new: ChunkWords = [0; 4];
+            for (index, (word, new)) in words.iter_mut().zip(&mut new).enumerate() {
+                let (from, to) = (start + 64 * index as u64, start + 64 * (index as u64 + 1));
+                *new = bits_between(at.max(from).min(to) - from, stop.max(from).min(to) - from) & !*word;
+                *word |= *new;
             }
-            self.put_chunk(number, words);
+            for (index, new) in new.into_iter().enumerate() {
+                self.len += u64::from(new.count_ones());
+                for bit in bits(new) {
+                    self.digest ^= mix(start + 64 * index as u64 + bit);
+                }
+            }
             at = stop;
         }
     }
@@ -315,6 +323,12 @@ impl<'a> Cursor<'a> {
 fn place(pointer: u64) -> (u64, usize, u64) {
     let within = pointer % CHUNK_POINTERS;
     (pointer / CHUNK_POINTERS, (within / 64) as usize, 1 << (within % 64))
+}
+
+/// The bits from `from` up to, but not including, `to`, both at most 64.
+fn bits_between(from: u64, to: u64) -> u64 {
+    let below = |end: u64| if end == 64 { u64::MAX } else { (1 << end) - 1 };
+    below(to) & !below(from)
 }
 
 /// The numbers of the bits that are set, ascending.

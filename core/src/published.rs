@@ -380,24 +380,14 @@ impl Published {
     /// Ends a transaction that is open: it is neither open nor in progress any more.
     fn end_open(&mut self, event: &'static str, tx: WritePointer) -> Result<OpenTransaction, ApplyError> {
         let open = self.open.remove(tx).ok_or(ApplyError::NotOpen { event, tx })?;
-        self.account_to(tx.0 + 1);
-        self.in_progress.remove(tx);
+        self.account_for(tx.0, tx.0 + 1);
         Ok(open)
     }
 
     /// A block that never became transactions: nothing was or will be written under it.
     fn finish(&mut self, first: WritePointer, count: u64) {
         let end = first.0 + count;
-        // All below the block is accounted for first; the block itself never enters the set when it is new.
-        self.account_to(first.0);
-        if self.known_to == first.0 && self.jumps.front().is_none_or(|(old_end, _)| *old_end >= end) {
-            self.known_to = end;
-        } else {
-            self.account_to(end);
-            for pointer in first.0..end {
-                self.in_progress.remove(WritePointer(pointer));
-            }
-        }
+        self.account_for(first.0, end);
         self.named_to = self.named_to.max(end);
         self.read_pointer = self.read_pointer.max(WritePointer(end - 1));
     }
@@ -407,6 +397,20 @@ impl Published {
         invalid.pointers.insert(tx);
         invalid.version += 1;
         self.invalid_details.insert(tx.0, details);
+    }
+
+    /// Takes `[first, end)` out of what is in progress, and marks everything below that was handed out and is not known
+    /// yet. Who ends in the order of pointers never enters the set.
+    fn account_for(&mut self, first: u64, end: u64) {
+        self.account_to(first);
+        if self.known_to == first && self.jumps.front().is_none_or(|(old_end, _)| *old_end >= end) {
+            self.known_to = end;
+            return;
+        }
+        self.account_to(end);
+        for pointer in first..end {
+            self.in_progress.remove(WritePointer(pointer));
+        }
     }
 
     /// Marks every pointer below `end` that was handed out and is not known yet as in progress.

@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     pub waiting: usize,
     /// More may be waiting in the socket than was read.
     pub has_more: bool,
+    /// It was read from since housekeeping last looked.
+    pub was_read: bool,
     /// It has begun transactions.
     pub has_begun: bool,
     /// The peer has ended its side.
@@ -62,6 +64,7 @@ impl Connection {
             sent: 0,
             waiting: 0,
             has_more: false,
+            was_read: false,
             has_begun: false,
             has_ended: false,
             is_broken: false,

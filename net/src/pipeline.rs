@@ -236,6 +236,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             if !connection.may_read() {
                 continue;
             }
+            connection.was_read = true;
             match self.network.read(*id, &mut connection.input, TURN_BYTES) {
                 ReadOutcome::More => {}
                 ReadOutcome::Drained => connection.has_more = false,
@@ -280,7 +281,6 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         }
         let taken = frames.taken();
         input.consume(taken);
-        input.release();
         connection.input = input;
     }
 
@@ -384,6 +384,10 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             self.sessions.forget(&gone);
         }
         for connection in self.connections.values_mut() {
+            if !std::mem::take(&mut connection.was_read) {
+                // An idle connection keeps no buffer.
+                connection.input.release();
+            }
             if connection.unsent() <= OUTPUT_BYTES_MAX {
                 connection.full_since = None;
             } else if self.now.monotonic - *connection.full_since.get_or_insert(self.now.monotonic) > SLOW_READER_AFTER
