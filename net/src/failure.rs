@@ -42,8 +42,13 @@ pub enum StartError {
     #[error(transparent)]
     Limits(#[from] LimitsError),
     /// The first record was not taken: most likely there is no room on the disk.
-    #[error("the log did not take its first record: make room and start again")]
-    FirstGroup(#[source] AppendError),
+    #[error("the log has no room for its first record: make {needed_bytes} bytes of room on its disk and start again")]
+    FirstGroup {
+        /// The length of a segment.
+        needed_bytes: u64,
+        /// What the log said.
+        source: AppendError,
+    },
     /// The first group was not written.
     #[error("the log did not take its first group")]
     FirstSubmit(#[source] SubmitError),

@@ -71,6 +71,7 @@ pub(crate) struct Publication<S: Storage, P> {
     durable_at: Duration,
     image_at_bytes: u64,
     no_room: bool,
+    said_shortage: bool,
     /// What the planted early publisher has still to see durable.
     early: Vec<Event>,
     plant: PhantomData<P>,
@@ -101,6 +102,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             asked_at: Duration::ZERO,
             durable_at: Duration::ZERO,
             no_room: false,
+            said_shortage: false,
             early: Vec::new(),
             plant: PhantomData,
         }
@@ -145,9 +147,9 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         (next > self.released_to).then(|| Ticket(next - 1))
     }
 
-    /// True while the log has no room for another segment.
+    /// True while no further segment of the log can be made. What is ready is a reserve, kept for what was decided.
     pub(crate) fn has_no_room(&self) -> bool {
-        self.no_room
+        self.no_room || self.log.shortage().is_some()
     }
 
     /// Where a transaction stands: decided if it is open, else published.
@@ -197,12 +199,28 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     /// Keeps the window of pointers ahead of the clock and ends what has expired. Cheap; called every turn.
     pub(crate) fn keep(&mut self, now: Now) {
         self.keep_window(now);
+        let shortage = self.log.shortage().map(|error| std::io::Error::new(error.kind(), error.to_string()));
+        if shortage.is_some() != self.said_shortage && !self.no_room {
+            self.say_shortage(shortage.as_ref());
+        }
         let core = &self.core;
         self.published.for_each_due(now.sequencer, |open| {
             // An end that finds the ring full is tried again a second later; any other answer ends the matter.
             let _ = core.invalidate(open.tx, InvalidCause::Expired);
         });
         self.publisher.refuse_long(self.published.invalid().len() >= self.invalid_max);
+    }
+
+    /// Tells the operator, once, that the disk is full, and once that it no longer is.
+    fn say_shortage(&mut self, shortage: Option<&std::io::Error>) {
+        match (shortage, self.said_shortage) {
+            (Some(error), false) => {
+                log::error!("no room for a further segment of the log, refusing until there is: {error}")
+            }
+            (None, true) => log::warn!("there is room for the log again"),
+            _ => return,
+        }
+        self.said_shortage = shortage.is_some();
     }
 
     fn keep_window(&mut self, now: Now) {
@@ -235,9 +253,9 @@ impl<S: Storage, P: Plant> Publication<S, P> {
                     Ok(_) => self.no_room = false,
                     Err(AppendError::Full { .. }) => return Ok(()),
                     Err(AppendError::DiskFull(error) | AppendError::NoSegment(error)) => {
-                        if !std::mem::replace(&mut self.no_room, true) {
-                            log::error!("no room for a further segment of the log, refusing until there is: {error}");
-                        }
+                        // The reserve is used up as well: what was decided waits in its order.
+                        self.no_room = true;
+                        self.say_shortage(Some(&error));
                         return Ok(());
                     }
                     Err(AppendError::Poisoned(poisoned)) => return Err(poisoned.into()),
@@ -407,7 +425,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             self.append()?;
             self.submit(now)?;
             let published = self.publish_blocking(now)?;
-            let stuck = !published && (self.no_room || self.log.stats().segment_shortage);
+            let stuck = !published && self.has_no_room();
             if stuck || !self.is_behind() {
                 return Ok(());
             }

@@ -116,7 +116,8 @@ pub(crate) fn recover<S: Storage>(
     let now = times.look(clock);
     let first = WritePointer(published.first_free().0.max(WritePointer::at_ms(now.wall_ms).0).max(1));
     let window_end = WritePointer::at_ms(now.wall_ms.max(first.ms_since_epoch()) + WINDOW_MS);
-    first_group(&mut log, &mut published, boot, first, window_end, now)?;
+    let mark = [Event::Start { boot, first, time: now.sequencer }, Event::Window { end: window_end }];
+    first_group(&mut log, &mut published, &mark, now, options.log.segment_bytes)?;
 
     let snapshot = published.next_snapshot();
     let resume = Resume {
@@ -135,16 +136,15 @@ pub(crate) fn recover<S: Storage>(
 fn first_group<S: Storage>(
     log: &mut Log<S>,
     published: &mut Published,
-    boot: u64,
-    first: WritePointer,
-    window_end: WritePointer,
+    mark: &[Event],
     now: Now,
+    needed_bytes: u64,
 ) -> Result<(), StartError> {
     let mut context = PointerContext::default();
-    for event in [Event::Start { boot, first, time: now.sequencer }, Event::Window { end: window_end }] {
+    for event in mark {
         let mut payload = Vec::new();
         event.encode(&mut context, &mut payload);
-        log.append(event.kind() as u8, &payload).map_err(StartError::FirstGroup)?;
+        log.append(event.kind() as u8, &payload).map_err(|source| StartError::FirstGroup { needed_bytes, source })?;
     }
     let stamp = stamp(published.csn(), 0, now);
     while log.submit(&stamp).map_err(StartError::FirstSubmit)?.is_none() {

@@ -19,21 +19,20 @@ impl Keys {
 
     /// The next change set; good until the next call.
     pub fn next(&mut self) -> &ChangeSet {
-        let mut changes = std::mem::take(&mut self.changes);
-        self.fill(&mut changes);
-        self.changes = changes;
+        draw(&mut self.rng, self.keys, self.writes, &mut self.changes);
         &self.changes
     }
 
     /// Writes the next change set into memory that is there.
     pub fn fill(&mut self, changes: &mut ChangeSet) {
-        changes.writes.clear();
-        for _ in 0..self.writes {
-            let key = self.rng.u64(0..self.keys);
-            // As a client would: the bits of an id say nothing about its neighbours.
-            changes.writes.push(ChangeId::of(&key.to_le_bytes()));
-        }
+        draw(&mut self.rng, self.keys, self.writes, changes);
     }
+}
+
+fn draw(rng: &mut Rng, keys: u64, writes: u32, changes: &mut ChangeSet) {
+    changes.writes.clear();
+    // Hashed as a client would: the bits of an id say nothing about its neighbours.
+    changes.writes.extend((0..writes).map(|_| ChangeId::of(&rng.u64(0..keys).to_le_bytes())));
 }
 
 /// A seed for one of many generators that share a run's seed.

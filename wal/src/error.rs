@@ -103,6 +103,12 @@ pub enum ForeignReason {
         /// The id it should have.
         expected: u128,
     },
+    /// It is a file of this store under the name of another one.
+    #[error("holds segment {segment}, not the one of its name")]
+    Misnamed {
+        /// The segment it holds.
+        segment: u64,
+    },
     /// It is not a file of ours, though it has such a name.
     #[error("is not what its name says")]
     OtherFile,

@@ -138,6 +138,7 @@ impl<S: Storage> Log<S> {
             poisoned: None,
             stats: Stats::default(),
         };
+        log.cover();
         log.segments.top_up(&mut log.storage);
         let lacks_segment = |log: &Log<S>| !log.segments.has_place(0) && log.segments.shortage().is_none();
         while lacks_segment(&log) && log.take_finished(Wait::Yes) {
@@ -298,6 +299,13 @@ impl<S: Storage> Log<S> {
         self.storage.write_path()
     }
 
+    /// Why no further segment can be made at the moment, if that is so. There is room yet: the segments that are ready, 128
+    /// MiB by default. Who takes on nothing new from here on never meets [`AppendError::DiskFull`] with what it has taken
+    /// on, and finds room to start again.
+    pub fn shortage(&self) -> Option<&std::io::Error> {
+        self.segments.shortage().map(AsRef::as_ref)
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         let (segments_used, segments_ready) = self.segments.counts();
@@ -443,8 +451,13 @@ impl<S: Storage> Log<S> {
             let oldest = self.images.pop_front().expect("more images than are kept");
             self.storage.start(Job::Remove(FileName::Image(oldest.0)));
         }
-        if self.images.len() == self.options.images_kept {
-            self.segments.release(self.images[0], &mut self.storage);
+        self.cover();
+    }
+
+    /// While there are fewer images than are to be kept, all of the log is: a damaged image has it to fall back to.
+    fn cover(&mut self) {
+        if let Some(oldest) = self.images.len().checked_sub(self.options.images_kept) {
+            self.segments.cover(self.images[oldest]);
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{OpenError, Successor};
+use crate::error::{ForeignReason, OpenError, Successor};
 use crate::field::{BLOCK_BYTES, u64_at};
 use crate::file_name::FileName;
 use crate::group::{Digest, Fault, GroupHeader, Stamp, find_group};
@@ -148,9 +148,13 @@ impl Segments {
                 FirstBlock::Used(header) if header.origin.store != store => {
                     return Err(other_store(storage, *name, header.origin.store, store));
                 }
-                FirstBlock::Used(header) if header.origin.segment == id => segments.used.push(header),
+                FirstBlock::Used(header) if header.origin.segment != id => {
+                    let reason = ForeignReason::Misnamed { segment: header.origin.segment };
+                    return Err(OpenError::Foreign { file: storage.display(*name), reason });
+                }
+                FirstBlock::Used(header) => segments.used.push(header),
                 FirstBlock::Unreadable(Unreadable::Version(found)) => return Err(newer(storage, *name, found)),
-                FirstBlock::Used(_) | FirstBlock::Unreadable(_) => segments.damaged.push(id),
+                FirstBlock::Unreadable(_) => segments.damaged.push(id),
             }
         }
         Ok(segments)
@@ -172,10 +176,11 @@ impl Segments {
         self.damaged.contains(&id) || self.unused.iter().any(|(unused, _)| *unused == id)
     }
 
-    /// The segment that would have been written after `id`, if it is there and not in use.
-    fn unwritten_after(&self, id: u64) -> Option<u64> {
-        let unused = self.unused.iter().map(|(id, _)| *id);
-        unused.chain(self.damaged.iter().copied()).filter(|other| *other > id).min()
+    /// The files beyond segment `id` that may have been begun: those whose first block is damaged, and the one that is
+    /// the next to be used.
+    fn maybe_begun_after(&self, id: u64) -> Vec<u64> {
+        let next_unused = self.unused.iter().map(|(unused, _)| *unused).find(|unused| *unused > id);
+        self.damaged.iter().copied().filter(|damaged| *damaged > id).chain(next_unused).collect()
     }
 }
 
@@ -297,11 +302,16 @@ impl Walk<'_> {
         (offset as u64, fault)
     }
 
-    /// Looks into the file that would have been written next, whose first block is not good. Its first write brings that
-    /// block and one group, and began only when everything before was durable: so that group must follow what was
-    /// found, and a second one proves that the first block was good once.
+    /// Looks into the files that may have been written after what was found.
     fn look_behind(&mut self) -> Result<(), OpenError> {
-        let Some(id) = self.segments.unwritten_after(self.tail.segment) else { return Ok(()) };
+        let files = self.segments.maybe_begun_after(self.tail.segment);
+        files.into_iter().try_for_each(|id| self.look_into(id))
+    }
+
+    /// A segment without a good first block. Its first write brings that block and one group, and began only when everything
+    /// before was durable: so that group must follow what was found, and a second one proves that the first block was good
+    /// once.
+    fn look_into(&mut self, id: u64) -> Result<(), OpenError> {
         let name = FileName::Segment(id);
         let bytes = self.load(id, u64::MAX, Access::Live)?;
         let group_at = |at: usize| GroupHeader::read_any_salt(&bytes, at, self.store, id);

@@ -43,6 +43,8 @@ pub(crate) struct Segments {
     next_id: u64,
     /// The last segment of the process before and its end, until a group follows it durably.
     before: Option<(u64, u32)>,
+    /// Up to here images make the log needless.
+    covered: Lsn,
     /// Somebody else looks at files of the log while this is shared.
     pin: Arc<()>,
 }
@@ -76,6 +78,7 @@ impl Segments {
             shortage: None,
             next_id: 1,
             before: (tail.segment > 0).then_some((tail.segment, tail.end)),
+            covered: Lsn::ZERO,
             pin,
         }
     }
@@ -140,8 +143,9 @@ impl Segments {
         }
     }
 
-    /// Has one segment made ready, if there are too few and none is being made.
+    /// Lets go of what is not needed, and has one segment made ready if there are too few and none is being made.
     pub(crate) fn top_up(&mut self, storage: &mut dyn Storage) {
+        self.release(storage);
         if self.preparing.is_some() || self.ready.len() >= self.ahead {
             return;
         }
@@ -189,12 +193,14 @@ impl Segments {
         }
     }
 
-    /// Lets go of the segments that an image up to `covers` makes needless.
-    pub(crate) fn release(&mut self, covers: Lsn, storage: &mut dyn Storage) {
-        if self.is_pinned() {
-            return;
-        }
-        while self.used.get(1).is_some_and(|(_, first)| *first <= covers.plus(1)) {
+    /// Images make the log up to `covered` needless.
+    pub(crate) fn cover(&mut self, covered: Lsn) {
+        self.covered = self.covered.max(covered);
+    }
+
+    /// Lets go of segments that are needed no more, unless somebody still looks at them.
+    fn release(&mut self, storage: &mut dyn Storage) {
+        while self.used.get(1).is_some_and(|(_, first)| *first <= self.covered.plus(1)) && !self.is_pinned() {
             let (id, _) = self.used.pop_front().expect("two segments in use");
             // The one before the first group of this process is still to be cut to its end.
             if self.spare.len() < self.ahead && self.before.is_none_or(|(before, _)| before != id) {

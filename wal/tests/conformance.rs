@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::{Random, Writer, payload, records, seed, small, stamp};
 use seriatim_wal::{
-    AppendError, DiskOptions, DiskStorage, Engine, ForeignReason, Log, Lsn, MemoryStorage, OpenError, Options, Storage,
-    StoreId, SubmitError, SyncMode,
+    AppendError, DiskOptions, DiskStorage, Engine, FileName, ForeignReason, Log, Lsn, MemoryStorage, OpenError,
+    Options, Storage, StoreId, SubmitError, SyncMode,
 };
 
 /// A place that can be opened again and again.
@@ -59,6 +59,8 @@ macro_rules! suite {
                 many_segments_follow_each_other
                 an_image_replaces_the_log_before_it
                 a_damaged_image_falls_back_to_the_one_before
+                a_fallback_has_every_record_it_needs
+                what_was_recovered_stays_readable_while_the_log_goes_on
                 an_old_token_writes_nothing
                 a_full_group_and_a_too_large_record_are_refused
                 a_group_of_megabytes_comes_back
@@ -216,7 +218,7 @@ fn a_damaged_image_falls_back_to_the_one_before(medium: &impl Medium) {
     let taken = writer.taken.clone();
     drop(writer);
     let mut storage = medium.storage();
-    let newest = seriatim_wal::FileName::Image(40);
+    let newest = FileName::Image(40);
     storage.create(newest, b"SERIAIMG, and then the pen broke").unwrap();
     drop(storage);
     let (writer, recovered) = Writer::open(medium.storage(), small());
@@ -231,6 +233,63 @@ fn a_damaged_image_falls_back_to_the_one_before(medium: &impl Medium) {
     drop(writer);
     let (_, recovered) = Writer::open(medium.storage(), small());
     assert_eq!(recovered.image.unwrap().covers, Lsn(40));
+}
+
+fn a_fallback_has_every_record_it_needs(medium: &impl Medium) {
+    let options = Options { images_kept: 2, segments_ahead: 1, ..small() };
+    let mut taken = Vec::new();
+    // After one image, and again after several.
+    for images in [1, 3] {
+        let (mut writer, recovered) = Writer::open(medium.storage(), options.clone());
+        drop(recovered);
+        writer.taken.clone_from(&taken);
+        let mut covers = 0;
+        for _ in 0..images {
+            for number in 0..29 {
+                writer.append(3, &payload(number, 6000)).unwrap();
+                writer.flush();
+            }
+            covers = writer.log.durable().0;
+            writer.save_image(b"state".to_vec());
+        }
+        // What was released has been written over by now.
+        for number in 0..29 {
+            writer.append(3, &payload(number, 6000)).unwrap();
+            writer.flush();
+        }
+        taken.clone_from(&writer.taken);
+        drop(writer);
+        medium.storage().create(FileName::Image(covers), b"damaged").unwrap();
+        drop(Writer::reopen(medium.storage(), options.clone(), &taken));
+    }
+}
+
+fn what_was_recovered_stays_readable_while_the_log_goes_on(medium: &impl Medium) {
+    let options = Options { images_kept: 1, segments_ahead: 1, ..small() };
+    let (mut writer, _) = Writer::open(medium.storage(), options.clone());
+    for number in 0..30 {
+        writer.append(3, &payload(number, 6000)).unwrap();
+        writer.flush();
+    }
+    let taken = writer.taken.clone();
+    drop(writer);
+    let (mut writer, recovered) = Writer::open(medium.storage(), options.clone());
+    writer.taken = taken.clone();
+    for number in 30..90 {
+        writer.append(3, &payload(number, 6000)).unwrap();
+        writer.flush();
+        if number % 20 == 9 {
+            writer.save_image(b"state".to_vec());
+        }
+    }
+    assert_eq!(records(&recovered), taken, "what was recovered changed");
+    let before = writer.log.stats().segments_used;
+    drop(recovered);
+    writer.settle();
+    assert!(writer.log.stats().segments_used < before, "segments are let go of now");
+    let taken = writer.taken.clone();
+    drop(writer);
+    drop(Writer::reopen(medium.storage(), options, &taken));
 }
 
 fn an_old_token_writes_nothing(medium: &impl Medium) {

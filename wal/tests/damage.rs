@@ -218,6 +218,27 @@ fn groups_of_another_history_are_neither_taken_nor_feared() {
     drop(Writer::reopen(boxed(&grafted), small(), &both[0]));
 }
 
+/// The segment before ends at the same place in both, with other records.
+#[test]
+fn a_segment_of_another_history_does_not_continue_this_one() {
+    let (storage, taken) = closed_log(3);
+    let histories = [storage.fork(), storage.fork()];
+    for (number, history) in histories.iter().enumerate() {
+        let mut taken = taken.clone();
+        for start in 0..2u64 {
+            let mut writer = Writer::reopen(boxed(history), small(), &taken);
+            writer.append(2, &payload(start + 10 * number as u64, 500)).unwrap();
+            writer.close();
+            taken.clone_from(&writer.taken);
+        }
+    }
+    let grafted = change(&histories[0], FileName::Segment(3), |file| {
+        *file = histories[1].file(FileName::Segment(3)).unwrap();
+    });
+    let chain = Fault::SegmentChain { previous: 2, previous_end: 3 * BLOCK as u32 };
+    assert_eq!(corruption(&grafted), (name(3), 0, chain));
+}
+
 #[test]
 fn what_is_newer_is_refused_as_newer() {
     let (storage, _) = closed_log(3);
@@ -260,6 +281,37 @@ fn files_of_another_store_are_refused() {
         let changed = change(&storage, FileName::Identity, |file| file[bit / 8] ^= 1 << (bit % 8));
         assert!(matches!(refusal(&changed), OpenError::BadIdentity { .. }), "bit {bit}");
     }
+}
+
+/// The last segment under another name would look like one that was never written.
+#[test]
+fn a_segment_under_another_name_is_refused() {
+    let (storage, _) = closed_log(17);
+    for (from, to) in [(3, 5), (2, 9), (1, 9)] {
+        let renamed = storage.fork();
+        renamed.set_file(FileName::Segment(to), storage.file(FileName::Segment(from)));
+        renamed.set_file(FileName::Segment(from), None);
+        let refused = refusal(&renamed);
+        let OpenError::Foreign { file, reason: ForeignReason::Misnamed { segment } } = &refused else {
+            panic!("{refused}")
+        };
+        assert_eq!((file, *segment), (&name(to), from));
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_its_image_is_refused() {
+    let storage = MemoryStorage::new();
+    let (mut writer, _) = Writer::open(boxed(&storage), small());
+    for number in 0..3 {
+        writer.append(1, &payload(number, 7000)).unwrap();
+        writer.flush();
+    }
+    writer.save_image(b"state".to_vec());
+    drop(writer);
+    let cut = change(&storage, FileName::Segment(1), |file| file[5 * BLOCK..].fill(0));
+    let missing = refusal(&cut);
+    assert!(matches!(missing, OpenError::Missing { first: Lsn(3), last: Lsn(3), .. }), "{missing}");
 }
 
 #[test]

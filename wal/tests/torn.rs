@@ -172,9 +172,11 @@ fn what_was_cut_is_told() {
     assert_eq!(recovered.cut, None, "nothing was begun");
 
     let write = last_write(14_000, true, false);
-    let (_, recovered) = Writer::open(boxed(&write.with(|sector| sector > 0)), small());
+    let storage = write.with(|sector| sector > 0);
+    let (_, recovered) = Writer::open(boxed(&storage), small());
     let cut = recovered.cut.unwrap();
     assert_eq!((cut.offset, cut.records, cut.fault), (0, 1, Fault::SegmentHeader));
+    assert_eq!(storage.file(FileName::Segment(write.segment)), None, "it is not used again");
 }
 
 /// The device completes a write after the next process has already recovered without it and gone on.

@@ -78,6 +78,12 @@ impl Uring {
         })
     }
 
+    /// As if the kernel had not taken any files.
+    #[cfg(test)]
+    pub(crate) fn forget_files(&mut self) {
+        self.slots = None;
+    }
+
     pub(crate) fn write(&mut self, file: Arc<File>, write: SegmentWrite) {
         assert!(self.flight.is_none(), "a second write to segment {} at {}", write.segment, write.offset);
         self.register_file(write.segment, &file);
