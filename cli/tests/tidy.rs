@@ -141,3 +141,18 @@ fn nothing_is_left_for_later() {
         }
     }
 }
+
+/// Pages age when files move.
+#[test]
+fn every_file_that_a_page_names_is_there() {
+    let mut named = 0;
+    for page in ["README.md", "ARCHITECTURE.md", "wire/PROTOCOL.md", "wal/FORMAT.md"] {
+        let text = fs::read_to_string(root().join(page)).expect("the page is there");
+        let in_a_room = |word: &&str| ROOMS.iter().any(|(room, _)| word.starts_with(&format!("{room}/")));
+        for name in text.split('`').skip(1).step_by(2).filter(in_a_room) {
+            named += 1;
+            assert!(root().join(name).exists(), "{page} names {name}, which is not there");
+        }
+    }
+    assert!(named > 20, "only {named} files were found on the pages");
+}

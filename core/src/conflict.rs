@@ -368,13 +368,8 @@ mod tests {
     #[test]
     fn a_refusal_is_never_missing_and_false_only_below_the_mark() {
         for seed in 1..=20u64 {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mut random = |below: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % below
-            };
+            let mut dice = fastrand::Rng::with_seed(seed);
+            let mut random = |below: u64| dice.u64(..below);
             let index = ConflictIndex::new(64 << (seed % 4), CommitNumber(0));
             let ids_max = 4 + 6 * (seed % 5);
             let mut last: HashMap<u64, u64> = HashMap::new();

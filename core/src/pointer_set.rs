@@ -356,18 +356,6 @@ mod tests {
 
     use super::*;
 
-    /// A small deterministic generator (xorshift64*), so that a failure repeats from its seed.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
-        }
-    }
-
     fn assert_same(set: &PointerSet, model: &BTreeSet<u64>, context: &str) {
         assert_eq!(set.len(), model.len() as u64, "{context}");
         assert!(set.iter().map(|p| p.0).eq(model.iter().copied()), "{context}");
@@ -381,24 +369,24 @@ mod tests {
     #[test]
     fn behaves_like_an_ordered_set_and_its_differences_rebuild_it() {
         for seed in 1..=40u64 {
-            let mut random = Random(seed * 0x9e37_79b9);
+            let mut random = fastrand::Rng::with_seed(seed);
             let spread = [300, 5_000, 200_000, 50_000_000][(seed % 4) as usize];
             let (mut set, mut model) = (PointerSet::new(), BTreeSet::new());
             let mut follower = PointerSet::new();
             let mut before = set.clone();
             for step in 0..600 {
-                let pointer = 1_000_000 + random.below(spread);
+                let pointer = 1_000_000 + random.u64(..spread);
                 let context = format!("seed {seed} step {step}");
-                match random.below(10) {
+                match random.u64(..10) {
                     0..=4 => assert_eq!(set.insert(WritePointer(pointer)), model.insert(pointer), "{context}"),
                     5..=7 => assert_eq!(set.remove(WritePointer(pointer)), model.remove(&pointer), "{context}"),
                     8 => {
-                        let end = pointer + random.below(700);
+                        let end = pointer + random.u64(..700);
                         set.insert_range(pointer, end);
                         model.extend(pointer..end);
                     }
                     _ => {
-                        let doomed: Vec<u64> = model.iter().copied().take(random.below(400) as usize).collect();
+                        let doomed: Vec<u64> = model.iter().copied().take(random.u64(..400) as usize).collect();
                         for pointer in doomed {
                             assert!(set.remove(WritePointer(pointer)), "{context}");
                             model.remove(&pointer);

@@ -396,13 +396,8 @@ mod tests {
     #[test]
     fn behaves_like_a_map() {
         for seed in 1..=30u64 {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mut random = |below: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % below
-            };
+            let mut dice = fastrand::Rng::with_seed(seed);
+            let mut random = |below: u64| dice.u64(..below);
             let table = Table::new(24, 0);
             let mut model = BTreeMap::new();
             let range = [64, 4_096, 1 << 50][(seed % 3) as usize];

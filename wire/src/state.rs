@@ -7,7 +7,8 @@ use crate::error::DecodeError;
 use crate::hello::StoreId;
 use crate::outcome::{put_status, take_status};
 
-/// A server's counters at one moment; all of them of its published state, which is durable.
+/// A server's counters at one moment: of its published state, which is durable, but for the open transactions and the
+/// pointer that comes next.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State {
     /// The store.
@@ -30,7 +31,8 @@ pub struct State {
     pub next_pointer: WritePointer,
     /// The first write pointer that may not be handed out yet.
     pub window_end: WritePointer,
-    /// The bound that garbage collection may use: every version at or below it is settled for every reader.
+    /// The greatest version that is settled for whoever reads the newest snapshot. Older readers may need versions that
+    /// this one does not, so it is no bound for garbage collection.
     pub settled: WritePointer,
     /// Open transactions.
     pub open: u64,
@@ -42,11 +44,11 @@ pub struct State {
     pub outcomes: u64,
     /// Connections.
     pub connections: u64,
-    /// Position behind the last byte of the log that is durable.
+    /// Number of the last record of the log that is durable.
     pub durable_lsn: u64,
     /// True if what is acknowledged survives the process and the machine.
     pub durable: bool,
-    /// Name of the storage: `disk`, `memory`, …
+    /// Which way the log is written, for people.
     pub storage: String,
     /// The server's version, for people.
     pub version: String,

@@ -72,7 +72,7 @@ fn random_bytes_are_refused_or_read_but_never_a_panic() {
     let ops: Vec<u8> = (0..=20).chain(0x80..=0x94).chain([0xff]).collect();
     let mut read = 0;
     for seed in 0..60_000u64 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let len = [0, 1, 3, 8, 17, 40, 120][random.below(7) as usize];
         let body = if random.below(2) == 0 {
             random.bytes(len)
@@ -92,7 +92,7 @@ fn random_bytes_are_refused_or_read_but_never_a_panic() {
 fn good_frames_with_broken_bytes_are_refused_or_read_but_never_a_panic() {
     let frames: Vec<Vec<u8>> = requests().into_iter().chain(replies()).collect();
     for seed in 0..120_000u64 {
-        let mut random = Random(seed ^ 0x5eed_0000_0000);
+        let mut random = Random::new(seed ^ 0x5eed_0000_0000);
         let good = &frames[random.below(frames.len() as u64) as usize];
         let mut bytes = good.clone();
         for _ in 0..=random.below(3) {

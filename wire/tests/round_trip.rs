@@ -74,7 +74,7 @@ fn every_combination_of_begin_options_reads_back() {
 
 #[test]
 fn requests_that_name_transactions_read_back() {
-    let mut random = common::Random(7);
+    let mut random = common::Random::new(7);
     let sets: Vec<(WritePointer, ChangeSet)> = (0..50).map(|n| (pointer(n), change_set(&mut random))).collect();
     let bytes = written(|out| request::commit(out, 1, sets.iter().map(|(tx, set)| (*tx, set))));
     let Request::Commit(items) = read(&bytes) else { panic!("not a commit") };

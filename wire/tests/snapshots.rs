@@ -67,7 +67,7 @@ fn step(random: &mut Random, at: &Snapshot) -> Snapshot {
 #[test]
 fn differences_from_any_base_and_wholes_read_back_as_they_were_sent() {
     for seed in 0..25 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut recent = vec![Snapshot { id: SnapshotId { boot: 9, number: 1 }, ..Snapshot::default() }];
         for number in 0..100 {
             let next = step(&mut random, recent.last().unwrap());
@@ -165,7 +165,7 @@ fn at_least_every_64th_difference_carries_a_digest() {
 fn a_busy_begin_costs_at_most_64_bytes_and_a_quiet_one_at_most_32() {
     const CONNECTIONS: usize = 16;
     const FRAME: u64 = 64;
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut invalid = InvalidSet { version: 1, ..InvalidSet::default() };
     for _ in 0..100_000 {
         invalid.pointers.insert(WritePointer(pointer(0).0 - random.below(86_400_000 * POINTERS_PER_MS)));
@@ -215,7 +215,7 @@ fn a_busy_begin_costs_at_most_64_bytes_and_a_quiet_one_at_most_32() {
 
 #[test]
 fn a_whole_too_long_for_one_frame_arrives_in_parts() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut invalid = InvalidSet { version: 1, ..InvalidSet::default() };
     let mut at = pointer(0).0;
     for _ in 0..600_000 {

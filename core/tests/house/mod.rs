@@ -93,20 +93,17 @@ pub fn commit(sequencer: &Sequencer, tx: WritePointer, ids: &[u64]) -> Decision 
 }
 
 /// Dice with a seed.
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// Dice that fall as this seed says.
     pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
+        self.0.u64(..bound)
     }
 
     /// True once in so many times.

@@ -4,20 +4,20 @@
 use seriatim_core::*;
 use seriatim_wire::*;
 
-/// SplitMix64: one seed, one sequence.
-pub struct Random(pub u64);
+/// Dice with a seed.
+pub struct Random(fastrand::Rng);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(fastrand::Rng::with_seed(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.0.u64(..bound)
     }
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
@@ -54,7 +54,7 @@ pub fn change_set(random: &mut Random) -> ChangeSet {
 
 /// One request of every kind, each a whole frame.
 pub fn requests() -> Vec<Vec<u8>> {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let pointers: Vec<WritePointer> = (0..9).map(pointer).collect();
     let mut frames = Vec::new();
     let mut push = |build: &mut dyn FnMut(&mut Vec<u8>)| {
