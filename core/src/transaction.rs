@@ -194,13 +194,16 @@ pub enum Full {
     /// As many transactions are invalid as may be; only LONG begins are refused for it.
     #[error("too many transactions are invalid")]
     Invalid = 4,
+    /// The log has no room for a further segment.
+    #[error("the log has no room for a further segment")]
+    Disk = 5,
 }
 
 impl Full {
     /// The bound with this number on the wire.
     pub fn from_u8(code: u8) -> Option<Full> {
         use Full::*;
-        [Window, OpenTransactions, EventRing, Invalid].into_iter().find(|f| *f as u8 == code)
+        [Window, OpenTransactions, EventRing, Invalid, Disk].into_iter().find(|f| *f as u8 == code)
     }
 }
 

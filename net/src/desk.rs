@@ -173,17 +173,21 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                     asks = true;
                     Answer::Asked(*tx)
                 }
-                Decision::Unknown => Answer::Known(Err(self.not_in_progress(*tx))),
+                Decision::Unknown => match self.publication.status(*tx) {
+                    // A reset has dropped it and is not published yet.
+                    Status::Open | Status::Refused => {
+                        self.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
+                        asks = true;
+                        Answer::Asked(*tx)
+                    }
+                    ended => Answer::Known(Err(CommitError::NotInProgress { tx: *tx, ended })),
+                },
             };
             outcomes.push(outcome);
         }
         self.commits = commits;
         let late = if asks { LateReply::Commit(id, outcomes) } else { LateReply::Ready(commit_bytes(id, outcomes)) };
         self.answer(connection, latest, late);
-    }
-
-    fn not_in_progress(&self, tx: WritePointer) -> CommitError {
-        CommitError::NotInProgress { tx, ended: self.publication.status(tx) }
     }
 
     fn abort(&mut self, connection: &mut Connection, id: u64, pointers: Pointers<'_>) {

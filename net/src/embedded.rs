@@ -9,7 +9,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ struct Shared {
     started: (Instant, SequencerTime),
     /// Tickets below are published. Written by whoever leads, read by whoever waits.
     released_to: AtomicU64,
+    /// No further segment of the log can be made: nothing new is taken on, so that what was decided has its room.
+    is_short: AtomicBool,
     lead: Mutex<Lead>,
     /// Guards nothing but the wait: who fails to lead waits here until the leader leaves.
     waiting: Mutex<Waiting>,
@@ -117,6 +119,7 @@ trait DurableHalf: Send {
     fn step(&mut self, times: &mut Times, clock: &SystemClock, block: bool) -> Result<(), Failure>;
     fn released_to(&self) -> u64;
     fn last_ticket(&self) -> Option<Ticket>;
+    fn has_no_room(&self) -> bool;
     fn status(&self, tx: WritePointer) -> Status;
     fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>>;
     fn stop(&mut self, times: &mut Times, clock: &SystemClock) -> Result<(), Failure>;
@@ -140,6 +143,10 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
 
     fn last_ticket(&self) -> Option<Ticket> {
         Publication::last_ticket(self)
+    }
+
+    fn has_no_room(&self) -> bool {
+        Publication::has_no_room(self)
     }
 
     fn status(&self, tx: WritePointer) -> Status {
@@ -188,6 +195,7 @@ impl Embedded {
             core: half.core().clone(),
             started,
             released_to: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
             lead: Mutex::new(Lead { half: Box::new(half), times, clock, failure: None }),
             waiting: Mutex::default(),
             news: Condvar::new(),
@@ -212,6 +220,9 @@ impl Embedded {
     /// See [`BeginError`].
     pub fn begin_many(&self, options: &BeginOptions, count: u32) -> Result<Begun, EmbeddedError<BeginError>> {
         let shared = &self.house.shared;
+        if shared.is_short.load(Ordering::Relaxed) {
+            return Err(EmbeddedError::Refused(BeginError::Overloaded(Full::Disk)));
+        }
         let now = || shared.now();
         match shared.core.begin(now(), options, count, 0) {
             Err(BeginError::Overloaded(_)) => {
@@ -247,6 +258,10 @@ impl Embedded {
         let mut undecided = Vec::new();
         let mut outcomes: Vec<Result<CommitNumber, CommitError>> = Vec::new();
         for (index, (tx, changes)) in commits.into_iter().enumerate() {
+            if shared.is_short.load(Ordering::Relaxed) {
+                outcomes.push(Err(CommitError::Overloaded(Full::Disk)));
+                continue;
+            }
             let mut decision = shared.core.commit(now, tx, changes, scratch);
             if let Decision::Denied(CommitError::Overloaded(_)) = decision {
                 shared.lead(true)?;
@@ -399,6 +414,8 @@ impl Shared {
         // Release, paired with the acquire in `wait_for`: who sees its ticket released also finds the snapshot that holds
         // its commit, and the outcome.
         self.released_to.store(half.released_to(), Ordering::Release);
+        // Relaxed: a hint that may come a step late; the room kept back covers that.
+        self.is_short.store(half.has_no_room(), Ordering::Relaxed);
         if let Err(error) = &stepped {
             *failure = Some(error.clone());
         }

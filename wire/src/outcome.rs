@@ -249,7 +249,7 @@ pub(crate) mod examples {
     }
 
     pub(crate) fn begin_errors() -> Vec<BeginError> {
-        let full = [Full::Window, Full::OpenTransactions, Full::EventRing, Full::Invalid];
+        let full = [Full::Window, Full::OpenTransactions, Full::EventRing, Full::Invalid, Full::Disk];
         [
             BeginError::TimeoutNotPositive,
             BeginError::TimeoutTooLong { asked_ms: u64::MAX, max_ms: 86_400_000 },
@@ -275,7 +275,7 @@ pub(crate) mod examples {
             Err(CommitError::LongWithChanges { tx }),
         ];
         outcomes.extend(statuses().into_iter().map(|ended| Err(CommitError::NotInProgress { tx, ended })));
-        let full = [Full::Window, Full::OpenTransactions, Full::EventRing, Full::Invalid];
+        let full = [Full::Window, Full::OpenTransactions, Full::EventRing, Full::Invalid, Full::Disk];
         outcomes.extend(full.map(|full| Err(CommitError::Overloaded(full))));
         outcomes
     }
