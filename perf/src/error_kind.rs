@@ -14,6 +14,7 @@ pub(crate) fn of_begin(error: &BeginError) -> &'static str {
         BeginError::Overloaded(Full::OpenTransactions) => "begin_overloaded_open",
         BeginError::Overloaded(Full::EventRing) => "begin_overloaded_log",
         BeginError::Overloaded(Full::Invalid) => "begin_overloaded_invalid",
+        BeginError::Overloaded(Full::Disk) => "begin_overloaded_disk",
     }
 }
 
