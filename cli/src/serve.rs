@@ -87,6 +87,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
     options.unix = args.unix.clone();
     options.trust_network = args.trust_network;
     options.pipeline.accept_clock = args.accept_clock;
+    options.pipeline.on_replay = |commits| eprintln!("seriatim: recovering, {commits} commits replayed");
     options.pipeline.limits.open_max = args.open_max;
     options.pipeline.limits.conflict_index_bytes = args.conflict_index_mb << 20;
     options.plant = match args.plant {

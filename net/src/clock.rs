@@ -59,6 +59,8 @@ pub struct Times {
     sequencer_at_start: SequencerTime,
     /// Our wall time, in microseconds so that slewing loses nothing.
     wall_us: u64,
+    /// What the wall clock said when it was last looked at.
+    clock_us: u64,
     looked: Duration,
     slewing: bool,
 }
@@ -66,11 +68,12 @@ pub struct Times {
 impl Times {
     /// Starts from a clock; sequencer time continues from its last durable value.
     pub fn start(clock: &impl Clock, sequencer: SequencerTime) -> Times {
-        let monotonic = clock.monotonic();
+        let (monotonic, wall_us) = (clock.monotonic(), clock.wall_ms() * 1_000);
         Times {
             started: monotonic,
             sequencer_at_start: sequencer,
-            wall_us: clock.wall_ms() * 1_000,
+            wall_us,
+            clock_us: wall_us,
             looked: monotonic,
             slewing: false,
         }
@@ -83,11 +86,13 @@ impl Times {
         self.looked = monotonic;
         let expected = self.wall_us + passed;
         let wall = clock.wall_ms() * 1_000;
-        if wall.abs_diff(expected) > STEP_MS_MAX * 1_000 && !self.slewing {
+        let unstepped = self.clock_us + passed;
+        self.clock_us = wall;
+        if wall.abs_diff(unstepped) > STEP_MS_MAX * 1_000 {
             self.slewing = true;
             log::warn!(
                 "the wall clock stepped by {:+.1} s; pointers approach it at {} speed",
-                (wall as f64 - expected as f64) / 1e6,
+                (wall as f64 - unstepped as f64) / 1e6,
                 if wall > expected { "double" } else { "half" }
             );
         }

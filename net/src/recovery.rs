@@ -5,6 +5,7 @@
 //! when that group is durable is anybody served.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use seriatim_core::event::{Event, IdBytes, PointerContext};
 use seriatim_core::{
@@ -13,9 +14,12 @@ use seriatim_core::{
 };
 use seriatim_wal::{Group, Log, Lsn, Options as LogOptions, Stamp, Storage, StoreId};
 
-use crate::clock::{Clock, Now, START_AHEAD_MS_MAX, Times};
+use crate::clock::{Clock, Now, START_AHEAD_MS_MAX, STEP_MS_MAX, Times};
 use crate::failure::{Failure, ReplayError, StartError};
 use crate::publication::WINDOW_MS;
+
+/// How often a long replay says how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// How a pipeline is set up.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub struct Options {
     pub log: LogOptions,
     /// Follow the wall clock at start however far it is ahead of the last durable time.
     pub accept_clock: bool,
+    /// Called about once a second while a long log is replayed, with the commits replayed so far. Default: nothing.
+    pub on_replay: fn(u64),
 }
 
 impl Default for Options {
@@ -40,6 +46,7 @@ impl Default for Options {
             invalid_max: 10_000_000,
             log: LogOptions::default(),
             accept_clock: false,
+            on_replay: |_| (),
         }
     }
 }
@@ -97,8 +104,14 @@ pub(crate) fn recover<S: Storage>(
     }
     let mut history = History::new(&options.limits, published.csn());
     let commits_before = published.csn().0;
+    let mut told_at = clock.monotonic();
     for group in recovered.groups() {
         replay(&mut published, &mut history, &group)?;
+        let now = clock.monotonic();
+        if now - told_at >= TELL_EVERY {
+            told_at = now;
+            (options.on_replay)(published.csn().0 - commits_before);
+        }
     }
     report.commits = published.csn().0 - commits_before;
     report.open = published.open_len() as u64;
@@ -107,6 +120,11 @@ pub(crate) fn recover<S: Storage>(
     let last_ms = recovered.last_stamp.map(|stamp| stamp.commit_time_ms);
     let store = recovered.store;
     drop(recovered);
+    let behind_ms = last_ms.map_or(0, |last_ms| last_ms.saturating_sub(clock.wall_ms()));
+    if behind_ms > STEP_MS_MAX {
+        let seconds = behind_ms / 1_000;
+        report.notes.push(format!("the clock is {seconds} s behind the last durable time; pointers wait for it there"));
+    }
     let ahead_ms = last_ms.map_or(0, |last_ms| clock.wall_ms().saturating_sub(last_ms));
     if ahead_ms > START_AHEAD_MS_MAX && !options.accept_clock {
         return Err(StartError::ClockAhead { ahead_days: ahead_ms / (24 * 3_600_000) });

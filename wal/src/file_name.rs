@@ -16,9 +16,6 @@ pub enum FileName {
 /// Ends the name of a file that is being made; whatever bears it after a crash is waste.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Held locked while a process has the directory.
-pub(crate) const LOCK_NAME: &str = "lock";
-
 impl FileName {
     /// The name as a type, if it is one of ours, exactly as we write it.
     pub fn parse(name: &str) -> Option<FileName> {

@@ -196,3 +196,18 @@ fn version_1_is_read_as_ever() {
     let sizes: Vec<_> = records(&recovered).iter().map(|(kind, payload)| (*kind, payload.len())).collect();
     assert_eq!(sizes, [(0, 100), (200, 0), (1, 400), (200, 0), (2, 1600), (200, 0), (32, 15)]);
 }
+
+#[test]
+fn nothing_that_is_removed_from_a_directory_lets_a_second_process_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(disk(directory.path()), small());
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.to_string_lossy().contains("segment") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let refused = Log::open(disk(directory.path()), small()).err();
+    assert!(matches!(refused, Some(OpenError::Foreign { .. } | OpenError::Locked { .. })), "{refused:?}");
+    drop(writer);
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use crate::field::BLOCK_BYTES;
-use crate::file_name::{FileName, LOCK_NAME, TEMPORARY_SUFFIX};
+use crate::file_name::{FileName, TEMPORARY_SUFFIX};
 use crate::storage::{Access, Bytes, FileBytes, Listing, LockError};
 
 /// A shorter file is not worth a mapping.
@@ -45,21 +45,20 @@ impl Directory {
         if let Some(file) = foreign {
             return Err(LockError::Occupied { file });
         }
-        let path = self.path.join(LOCK_NAME);
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let lock = lock.map_err(error("open", &path))?;
-        // The kernel lets go of it when the process ends, however it ends.
+        // The directory itself is locked: a lock file could be removed under the process that holds it. The kernel lets go
+        // of it when the process ends, however it ends.
+        let lock = File::open(&self.path).map_err(error("open", &self.path))?;
         lock.try_lock().map_err(|why| match why {
             TryLockError::WouldBlock => LockError::Held { directory },
-            TryLockError::Error(source) => LockError::Io { action: "lock", path: path.display().to_string(), source },
+            TryLockError::Error(source) => error("lock", &self.path)(source),
         })?;
         self.remove_temporary().map_err(error("tidy up", &self.path))?;
         self.lock = Some(lock);
         Ok(())
     }
 
-    /// A file that shows that the directory is somebody else's. Looked for before the lock file is made: what is not ours
-    /// stays as it is.
+    /// A file that shows that the directory is somebody else's. Looked for before anything is removed: what is not
+    /// ours stays as it is.
     fn foreign_file(&self) -> io::Result<Option<String>> {
         let listing = self.list()?;
         if listing.files.iter().any(|(file, _)| *file == FileName::Identity) {
@@ -93,7 +92,6 @@ impl Directory {
             let name = entry.file_name();
             match name.to_str().and_then(FileName::parse) {
                 Some(file) => listing.files.push((file, entry.metadata()?.len())),
-                None if name == LOCK_NAME => {}
                 None => listing.others.push(name.to_string_lossy().into_owned()),
             }
         }
