@@ -203,7 +203,8 @@ impl<'a> Auditor<'a> {
         let (total, count) = (self.bank.total(), self.bank.count());
         if sum != u128::from(total) || balances.len() != count as usize {
             let accounts = balances.len();
-            self.findings.wrong_sum(|| format!("at {csn:?} {accounts} accounts hold {sum}, not {count} {total}"));
+            self.findings
+                .wrong_sum(|| format!("at commit {csn} {accounts} of {count} accounts hold {sum}, not {total}"));
         }
     }
 }
