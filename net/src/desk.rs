@@ -4,7 +4,7 @@
 //! the ticket of its event and waits here until that is published; tickets grow as requests are decided, so what waits
 //! is a queue.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_core::{
     BeginError, ChangeSet, CommitError, CommitNumber, Decision, End, Full, InvalidCause, Scratch, Sequencer, Status,
@@ -285,7 +285,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
     fn list(&self, connection: &mut Connection, id: u64, request: &ListRequest, now: Now) {
         let max = (request.max as usize).clamp(1, LIST_MAX);
         let mut entries = match request.kind {
-            ListKind::Open => self.list_open(request.after, now),
+            ListKind::Open => self.list_open(request.after, max + 1, now),
             ListKind::Invalid => self.list_invalid(request.after, max + 1),
         };
         entries.sort_unstable_by_key(|entry| entry.tx);
@@ -294,25 +294,32 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         reply::list(&mut connection.output, id, more, &entries);
     }
 
-    fn list_open(&self, after: WritePointer, now: Now) -> Vec<Listed> {
-        let mut entries = Vec::new();
+    /// The first `max` open transactions behind `after`. Walks the whole table, and keeps no more than it lists.
+    fn list_open(&self, after: WritePointer, max: usize, now: Now) -> Vec<Listed> {
+        let mut entries: BTreeMap<WritePointer, Listed> = BTreeMap::new();
         self.publication.core().for_each_open(|open| {
-            if open.tx > after {
-                let remaining = open.deadline.0.saturating_sub(now.sequencer.0);
-                entries.push(Listed {
-                    tx: open.tx,
-                    count: 1,
-                    status: open.status,
-                    kind: open.kind,
-                    deferred: open.deferred,
-                    detached: open.detached,
-                    remaining_ms: (open.deadline != seriatim_core::SequencerTime::NEVER).then_some(remaining),
-                    session: open.owner,
-                    snapshot: open.snapshot,
-                });
+            let is_full = entries.len() == max;
+            if open.tx <= after || (is_full && entries.last_key_value().is_some_and(|(last, _)| open.tx > *last)) {
+                return;
             }
+            if is_full {
+                entries.pop_last();
+            }
+            let remaining = open.deadline.0.saturating_sub(now.sequencer.0);
+            let listed = Listed {
+                tx: open.tx,
+                count: 1,
+                status: open.status,
+                kind: open.kind,
+                deferred: open.deferred,
+                detached: open.detached,
+                remaining_ms: (open.deadline != seriatim_core::SequencerTime::NEVER).then_some(remaining),
+                session: open.owner,
+                snapshot: open.snapshot,
+            };
+            entries.insert(open.tx, listed);
         });
-        entries
+        entries.into_values().collect()
     }
 
     fn list_invalid(&self, after: WritePointer, max: usize) -> Vec<Listed> {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use seriatim_wal::Storage;
-use seriatim_wire::{DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloLimits, HelloReply, Request, reply};
+use seriatim_wire::{DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloLimits, HelloReply, Op, Request, reply};
 
 use crate::clock::{Clock, Now, Times};
 use crate::connection::{Connection, OUTPUT_BYTES_MAX, Phase, SLOW_READER_AFTER, TURN_BYTES};
@@ -81,6 +81,8 @@ pub struct Pipeline<N, C, S: Storage, P> {
     touched: FxHashSet<ConnectionId>,
     sessions: Sessions,
     kept_at: Duration,
+    /// This turn has made its list.
+    has_listed: bool,
 }
 
 impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
@@ -114,6 +116,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             ready: Vec::new(),
             touched: FxHashSet::default(),
             kept_at: now.monotonic,
+            has_listed: false,
         };
         Ok((pipeline, report))
     }
@@ -253,11 +256,13 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         if !self.ready.is_empty() {
             self.desk.publication.tick(self.now);
         }
+        self.has_listed = false;
         let ready = std::mem::take(&mut self.ready);
         for id in ready {
             let Some(mut connection) = self.connections.remove(&id) else { continue };
-            self.decide_frames(&mut connection);
-            if connection.has_ended && connection.phase != Phase::Ending {
+            let is_paused = self.decide_frames(&mut connection);
+            connection.has_more |= is_paused;
+            if connection.has_ended && !is_paused && connection.phase != Phase::Ending {
                 self.end(&mut connection);
             }
             if connection.has_more && connection.phase != Phase::Ending {
@@ -268,20 +273,28 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         }
     }
 
-    fn decide_frames(&mut self, connection: &mut Connection) {
+    /// True if it left a frame for the next turn. A list walks over everything that is open or invalid, so each turn makes
+    /// one, whoever asks: lists delay the others by one walk and no more.
+    fn decide_frames(&mut self, connection: &mut Connection) -> bool {
         // The buffer leaves the connection while its frames are read where they lie.
         let mut input = std::mem::replace(&mut connection.input, seriatim_wire::FrameBuffer::new(0));
         let mut frames = input.frames();
+        let (mut taken, mut is_paused) = (0, false);
         while connection.may_read() {
             match frames.next() {
+                Ok(Some(frame)) if frame.op == Op::List as u8 && std::mem::replace(&mut self.has_listed, true) => {
+                    is_paused = true;
+                    break;
+                }
                 Ok(Some(frame)) => self.decide_frame(connection, &frame),
                 Ok(None) => break,
                 Err(error) => self.refuse(connection, 0, &error),
             }
+            taken = frames.taken();
         }
-        let taken = frames.taken();
         input.consume(taken);
         connection.input = input;
+        is_paused
     }
 
     fn decide_frame(&mut self, connection: &mut Connection, frame: &Frame<'_>) {

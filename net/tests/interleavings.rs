@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::house::{House, Machine};
 use seriatim_core::{BeginError, BeginOptions, CommitError, Full, InvalidCause, POINTERS_PER_MS, Status, WritePointer};
 use seriatim_net::{AbortOnDisconnect, ConnectionId, StartError, WINDOW_MS};
-use seriatim_wire::{BeginRequest, ErrorCode, Op, Reply, request};
+use seriatim_wire::{BeginRequest, ErrorCode, ListKind, ListRequest, Op, Reply, request};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -573,4 +573,33 @@ fn pointers_tell_the_time_and_many_begins_share_a_frame() {
         other => panic!("{other:?}"),
     });
     assert_eq!(count, Some(64));
+}
+
+/// A list walks over everything that is open. Many of them, sent at once, must not make the others wait for all.
+#[test]
+fn many_lists_delay_the_others_by_one_walk_and_lose_nothing() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let (curious, other) = (house.connect(7), house.connect(8));
+    let begin = house.send_begin(curious, BeginOptions::default(), 300);
+    house.turn();
+    assert!(house.has_reply(curious, begin));
+    let page = ListRequest { kind: ListKind::Open, after: WritePointer(0), max: 100 };
+    let lists: Vec<u64> = (0..20).map(|_| house.send(curious, |out, id| request::list(out, id, &page))).collect();
+    let ping = house.send(other, |out, id| request::ping(out, id, b"?"));
+    house.turn();
+    assert!(house.has_reply(other, ping));
+    assert_eq!(lists.iter().filter(|id| house.has_reply(curious, **id)).count(), 1);
+    for _ in 0..lists.len() {
+        house.turn();
+    }
+    for id in lists {
+        let listed = house.reply(curious, id, |reply| match reply {
+            Reply::List(listing) => listing.map(|entry| entry.tx.0).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        });
+        let listed = listed.expect("every list is answered");
+        assert_eq!(listed.len(), 100);
+        assert!(listed.is_sorted() && listed[99] - listed[0] == 99, "the first hundred");
+    }
 }
