@@ -143,7 +143,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         let mut commits = std::mem::take(&mut self.commits);
         commits.clear();
         commits.extend(items.map(|item| (item.tx, item.change_set())));
-        if P::LOST_UPDATE {
+        if P::lost_update() {
             for (_, changes) in &mut commits {
                 changes.marks = std::mem::take(&mut changes.writes);
             }
@@ -401,7 +401,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             }
         });
         orphans.into_iter().all(|(tx, deferred)| {
-            let end = match deferred || P::ABORT_ON_DISCONNECT {
+            let end = match deferred || P::abort_on_disconnect() {
                 // No write of it reached a store.
                 true => core.abort(tx),
                 false => core.invalidate(tx, InvalidCause::Disconnected),

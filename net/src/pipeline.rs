@@ -379,7 +379,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     fn end(&mut self, connection: &mut Connection) {
         connection.phase = Phase::Ending;
         if connection.session != 0 {
-            let grace = if P::ABORT_ON_DISCONNECT { 0 } else { self.limits.grace_ms };
+            let grace = if P::abort_on_disconnect() { 0 } else { self.limits.grace_ms };
             self.sessions.leave(connection.session, connection.has_begun, self.now.sequencer.plus_ms(grace));
         }
     }

@@ -1,16 +1,22 @@
 //! Planted bugs, so that a check can show that it fails when it should.
 //!
-//! A pipeline is compiled once per plant, and every question about one is a constant: the shipped pipeline is
-//! [`Honest`] and holds no trace of the others.
+//! A pipeline is compiled for a plant, and [`Honest`] answers every question with a constant: the shipped pipeline
+//! holds no trace of the others. A simulation has one that answers by name.
 
 /// What a pipeline does wrong on purpose.
 pub trait Plant: Send + 'static {
     /// Commits are not checked for conflicts: updates get lost.
-    const LOST_UPDATE: bool = false;
+    fn lost_update() -> bool {
+        false
+    }
     /// Commits become visible before they are durable: a crash takes back what was read.
-    const EARLY_VISIBLE: bool = false;
+    fn early_visible() -> bool {
+        false
+    }
     /// A connection's open transactions are aborted when it ends: half-written ones become visible.
-    const ABORT_ON_DISCONNECT: bool = false;
+    fn abort_on_disconnect() -> bool {
+        false
+    }
 }
 
 /// Nothing wrong.
@@ -18,23 +24,29 @@ pub trait Plant: Send + 'static {
 pub enum Honest {}
 impl Plant for Honest {}
 
-/// See [`Plant::LOST_UPDATE`].
+/// See [`Plant::lost_update`].
 #[derive(Debug)]
 pub enum LostUpdate {}
 impl Plant for LostUpdate {
-    const LOST_UPDATE: bool = true;
+    fn lost_update() -> bool {
+        true
+    }
 }
 
-/// See [`Plant::EARLY_VISIBLE`].
+/// See [`Plant::early_visible`].
 #[derive(Debug)]
 pub enum EarlyVisible {}
 impl Plant for EarlyVisible {
-    const EARLY_VISIBLE: bool = true;
+    fn early_visible() -> bool {
+        true
+    }
 }
 
-/// See [`Plant::ABORT_ON_DISCONNECT`].
+/// See [`Plant::abort_on_disconnect`].
 #[derive(Debug)]
 pub enum AbortOnDisconnect {}
 impl Plant for AbortOnDisconnect {
-    const ABORT_ON_DISCONNECT: bool = true;
+    fn abort_on_disconnect() -> bool {
+        true
+    }
 }

@@ -265,7 +265,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
                 self.appended_to = ticket.map_or(self.appended_to, |ticket| ticket.0 + 1);
                 self.appended_csn.0 += u64::from(matches!(event, Event::Commit { .. }));
                 let (_, event) = self.held.pop_front().expect("the front was just looked at");
-                if P::EARLY_VISIBLE {
+                if P::early_visible() {
                     self.early.push(event);
                 }
             }
@@ -304,7 +304,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             self.submitted_to = self.appended_to;
             self.submitted_csn = self.appended_csn;
             self.context = PointerContext::default();
-            if P::EARLY_VISIBLE {
+            if P::early_visible() {
                 self.publish_early()?;
             }
         }
@@ -342,7 +342,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             return Ok(false);
         }
         let group = self.log.durable_group().expect("a group that became durable stays until the next submit");
-        if !P::EARLY_VISIBLE {
+        if !P::early_visible() {
             let publisher = &mut self.publisher;
             apply_group(&mut self.published, &group, |_, applied| settle_up(publisher, applied))
                 .map_err(|(_, error)| Failure::Replay(error))?;
@@ -387,7 +387,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             Some(Err(error)) => log::warn!("{error}: {}", error.source),
             None => {}
         }
-        if P::EARLY_VISIBLE || self.log.stats().written_bytes < self.image_at_bytes {
+        if P::early_visible() || self.log.stats().written_bytes < self.image_at_bytes {
             return;
         }
         self.start_image();

@@ -40,11 +40,11 @@ pub enum Planted {
     /// None: the server that ships.
     #[default]
     Nothing,
-    /// [`Plant::LOST_UPDATE`].
+    /// [`Plant::lost_update`].
     LostUpdate,
-    /// [`Plant::EARLY_VISIBLE`].
+    /// [`Plant::early_visible`].
     EarlyVisible,
-    /// [`Plant::ABORT_ON_DISCONNECT`].
+    /// [`Plant::abort_on_disconnect`].
     AbortOnDisconnect,
 }
 
