@@ -33,9 +33,9 @@ pub enum EventKind {
     Window = 8,
     /// A transaction took a further write pointer.
     Checkpoint = 9,
-    /// Invalid transactions were forgotten one by one.
+    /// An invalid transaction was forgotten: it excludes nothing any more.
     Truncate = 10,
-    /// Invalid transactions were forgotten up to a time.
+    /// Every invalid transaction below a pointer was forgotten.
     TruncateBefore = 11,
     /// Everything open and invalid was dropped on an operator's word.
     Reset = 12,
@@ -112,6 +112,23 @@ pub enum Event<Ids = ChangeIds> {
         /// The first pointer that may not be handed out.
         end: WritePointer,
     },
+    /// See [`EventKind::Checkpoint`].
+    Checkpoint {
+        /// The transaction.
+        tx: WritePointer,
+        /// Its further pointer.
+        pointer: WritePointer,
+    },
+    /// See [`EventKind::Truncate`].
+    Truncate {
+        /// The transaction, or the first pointer of an interval that a crash left unaccounted.
+        tx: WritePointer,
+    },
+    /// See [`EventKind::TruncateBefore`].
+    TruncateBefore {
+        /// The first pointer that is kept.
+        bound: WritePointer,
+    },
     /// See [`EventKind::Reset`]. Transactions below `floor` are refused from here on.
     Reset {
         /// The pointer that would have come next.
@@ -166,6 +183,9 @@ impl<Ids> Event<Ids> {
             Event::Finished { .. } => EventKind::Finished,
             Event::Tick { .. } => EventKind::Tick,
             Event::Window { .. } => EventKind::Window,
+            Event::Checkpoint { .. } => EventKind::Checkpoint,
+            Event::Truncate { .. } => EventKind::Truncate,
+            Event::TruncateBefore { .. } => EventKind::TruncateBefore,
             Event::Reset { .. } => EventKind::Reset,
             Event::Start { .. } => EventKind::Start,
             Event::Stop { .. } => EventKind::Stop,
@@ -208,7 +228,11 @@ impl Event<ChangeIds> {
                     out.extend_from_slice(&id.0.to_le_bytes());
                 }
             }
-            Event::Refused { tx } | Event::Aborted { tx } => context.put(out, *tx),
+            Event::Refused { tx } | Event::Aborted { tx } | Event::Truncate { tx } => context.put(out, *tx),
+            Event::Checkpoint { tx, pointer } => {
+                context.put(out, *tx);
+                context.put(out, *pointer);
+            }
             Event::Invalidated { tx, cause } => {
                 context.put(out, *tx);
                 out.push(*cause as u8);
@@ -221,9 +245,10 @@ impl Event<ChangeIds> {
                 context.put(out, *old_end);
                 context.put(out, *new_start);
             }
-            Event::Window { end: pointer } | Event::Reset { floor: pointer } | Event::Stop { next: pointer } => {
-                context.put(out, *pointer)
-            }
+            Event::Window { end: pointer }
+            | Event::TruncateBefore { bound: pointer }
+            | Event::Reset { floor: pointer }
+            | Event::Stop { next: pointer } => context.put(out, *pointer),
             Event::Start { boot, first, time } => {
                 out.extend_from_slice(&boot.to_le_bytes());
                 context.put(out, *first);
@@ -326,6 +351,9 @@ impl<'a> Event<IdBytes<'a>> {
             6 => Event::Finished { first: context.take(rest)?, count: take_varint(rest)? },
             7 => Event::Tick { old_end: context.take(rest)?, new_start: context.take(rest)? },
             8 => Event::Window { end: context.take(rest)? },
+            9 => Event::Checkpoint { tx: context.take(rest)?, pointer: context.take(rest)? },
+            10 => Event::Truncate { tx: context.take(rest)? },
+            11 => Event::TruncateBefore { bound: context.take(rest)? },
             12 => Event::Reset { floor: context.take(rest)? },
             13 => {
                 let boot = rest.split_first_chunk::<8>().ok_or(EventError::TooShort)?;
@@ -434,6 +462,9 @@ mod tests {
             Event::Aborted { tx: wp(6) },
             Event::Invalidated { tx: wp(7), cause: InvalidCause::Expired },
             Event::Finished { first: wp(71), count: 1 << 20 },
+            Event::Checkpoint { tx: wp(70), pointer: wp(90) },
+            Event::Truncate { tx: wp(7) },
+            Event::TruncateBefore { bound: wp(8) },
             Event::Reset { floor: wp(1 << 21) },
             Event::Stop { next: wp(1 << 21) },
         ]
@@ -455,6 +486,9 @@ mod tests {
                 Event::Finished { first, count } => Event::Finished { first, count },
                 Event::Tick { old_end, new_start } => Event::Tick { old_end, new_start },
                 Event::Window { end } => Event::Window { end },
+                Event::Checkpoint { tx, pointer } => Event::Checkpoint { tx, pointer },
+                Event::Truncate { tx } => Event::Truncate { tx },
+                Event::TruncateBefore { bound } => Event::TruncateBefore { bound },
                 Event::Reset { floor } => Event::Reset { floor },
                 Event::Start { boot, first, time } => Event::Start { boot, first, time },
                 Event::Stop { next } => Event::Stop { next },

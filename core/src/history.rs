@@ -2,6 +2,7 @@
 
 use crate::change_set::ChangeId;
 use crate::conflict::ConflictIndex;
+use crate::labels::LabelId;
 use crate::limits::Limits;
 use crate::pointer::{CommitNumber, WritePointer};
 use crate::winners::Winners;
@@ -27,7 +28,7 @@ impl History {
 
     /// Adds the commit with this number, with the ids that it stored. Commits are added in their order.
     pub fn remember(&mut self, csn: CommitNumber, tx: WritePointer, stored: impl IntoIterator<Item = ChangeId>) {
-        self.winners.put(csn, tx);
+        self.winners.put(csn, tx, LabelId::NONE);
         self.index.remember(csn, stored.into_iter());
     }
 }

@@ -1,6 +1,6 @@
 //! The published state as bytes: an image, from which recovery starts and after which it replays.
 //!
-//! Version 1. Varints as in [`crate::event`]; every list is its length and its items. The conflict index is not part
+//! Version 2, and reads version 1, which had no checkpoints. Varints as in [`crate::event`]; every list is its length and its items. The conflict index is not part
 //! of it: its cells may be ahead of what is durable. Recovery lets every bucket start at the image's commit number and
 //! replays the commits after it, so whoever began earlier is refused as too old and no update is lost.
 
@@ -14,7 +14,7 @@ use crate::snapshot::InvalidSet;
 use crate::transaction::{InvalidCause, Kind, OpenTransaction};
 
 /// First byte of an image.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const FLAG_LONG: u8 = 1;
 const FLAG_DEFERRED: u8 = 2;
@@ -25,7 +25,7 @@ const FLAG_REFUSED: u8 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ImageError {
     /// Written by a newer version.
-    #[error("image version {0} is not known to this version, which reads {VERSION}")]
+    #[error("image version {0} is not known to this version, which reads 1 to {VERSION}")]
     Version(u8),
     /// A field does not read.
     #[error("image is malformed: {0}")]
@@ -73,17 +73,23 @@ impl Published {
             }
         }
         put_pairs(&mut out, self.outcomes.words());
+        put_varint(&mut out, self.checkpoints.len() as u64);
+        for (tx, pointers) in &self.checkpoints {
+            put_varint(&mut out, *tx);
+            put_varint(&mut out, pointers.len() as u64);
+            pointers.iter().for_each(|pointer| put_varint(&mut out, pointer.0 - tx));
+        }
         out
     }
 
     /// Reads an image, keeping at least `outcomes_max` outcomes.
     ///
     /// # Errors
-    /// If the bytes are not an image of this version.
+    /// If the bytes are not an image of a version up to this one.
     pub fn load_image(bytes: &[u8], outcomes_max: usize) -> Result<Published, ImageError> {
         let rest = &mut &bytes[..];
         let version = rest.split_off_first().copied().unwrap_or(0);
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(ImageError::Version(version));
         }
         let mut state = Published::new(outcomes_max);
@@ -121,6 +127,7 @@ impl Published {
                 deferred: flags & FLAG_DEFERRED != 0,
                 detached: flags & FLAG_DETACHED != 0,
                 refused: flags & FLAG_REFUSED != 0,
+                checkpoints: 0,
                 deadline: SequencerTime(take_varint(rest)?),
                 snapshot: CommitNumber(take_varint(rest)?),
                 settled: WritePointer(take_varint(rest)?),
@@ -130,7 +137,27 @@ impl Published {
             state.outcomes.push(tx, word);
             Ok(())
         })?;
+        if version >= 2 {
+            state.take_checkpoints(rest)?;
+        }
         if rest.is_empty() { Ok(state) } else { Err(ImageError::TooLong(rest.len())) }
+    }
+
+    fn take_checkpoints(&mut self, bytes: &mut &[u8]) -> Result<(), EventError> {
+        for _ in 0..take_varint(bytes)? {
+            let tx = take_varint(bytes)?;
+            let count = take_varint(bytes)?;
+            let mut pointers = Vec::new();
+            for _ in 0..count {
+                let distance = take_varint(bytes)?;
+                pointers.push(WritePointer(tx.checked_add(distance).ok_or(EventError::OutOfRange)?));
+            }
+            if let Some(open) = self.open.get_mut(WritePointer(tx)) {
+                open.checkpoints = u32::try_from(count).map_err(|_| EventError::OutOfRange)?;
+            }
+            self.checkpoints.insert(tx, pointers);
+        }
+        Ok(())
     }
 }
 
@@ -190,7 +217,7 @@ mod tests {
     use super::*;
     use crate::event::{Begin, Event, IdBytes, PointerContext};
 
-    fn state() -> Published {
+    fn state(with_checkpoints: bool) -> Published {
         let mut state = Published::new(4096);
         let begin = |first, count, kind| {
             Event::Begin(Begin {
@@ -217,6 +244,12 @@ mod tests {
         events.extend((101..600).step_by(6).map(|tx| Event::Aborted { tx: WritePointer(tx) }));
         events.extend([605, 2_001].map(|tx| Event::Invalidated { tx: WritePointer(tx), cause: InvalidCause::Expired }));
         events.push(Event::Refused { tx: WritePointer(606) });
+        // What version 1 could hold ends here.
+        if with_checkpoints {
+            let checkpoint = |tx, pointer| Event::Checkpoint { tx: WritePointer(tx), pointer: WritePointer(pointer) };
+            events.extend([checkpoint(607, 3_000), checkpoint(608, 3_001), checkpoint(607, 3_002)]);
+            events.push(Event::Invalidated { tx: WritePointer(608), cause: InvalidCause::Asked });
+        }
         for event in events {
             let mut bytes = Vec::new();
             event.encode(&mut PointerContext::default(), &mut bytes);
@@ -229,8 +262,18 @@ mod tests {
 
     #[test]
     fn an_image_reads_back_as_the_state_it_was_taken_of() {
-        let mut state = state();
-        let mut read = Published::load_image(&state.save_image(), 4096).unwrap();
+        let mut state = state(true);
+        let image = state.save_image();
+        assert_same(&mut state, &image);
+    }
+
+    #[test]
+    fn an_image_of_version_1_reads_as_the_state_it_was_taken_of() {
+        assert_same(&mut state(false), include_bytes!("../tests/golden/image-1.bin"));
+    }
+
+    fn assert_same(state: &mut Published, image: &[u8]) {
+        let mut read = Published::load_image(image, 4096).unwrap();
         read.number = state.number;
         let (old, new) = (state.next_snapshot(), read.next_snapshot());
         assert_eq!(old.digest(), new.digest());
@@ -239,19 +282,20 @@ mod tests {
             assert_eq!(state.status(tx), read.status(tx));
             assert_eq!(state.open_transaction(tx), read.open_transaction(tx));
             assert_eq!(state.invalid_transaction(tx), read.invalid_transaction(tx));
+            assert_eq!(state.checkpoints(tx), read.checkpoints(tx));
         }
-        assert_eq!((state.first_free(), state.jumps, state.known_to), (read.first_free(), read.jumps, read.known_to));
+        assert_eq!((state.first_free(), &state.jumps, state.known_to), (read.first_free(), &read.jumps, read.known_to));
     }
 
     #[test]
     fn bytes_that_are_cut_extended_or_newer_are_refused() {
-        let mut bytes = state().save_image();
+        let mut bytes = state(true).save_image();
         for cut in (0..bytes.len()).step_by(7) {
             assert!(Published::load_image(&bytes[..cut], 4096).is_err(), "cut at {cut}");
         }
         bytes.push(0);
         assert!(matches!(Published::load_image(&bytes, 4096), Err(ImageError::TooLong(1))));
-        bytes[0] = 2;
-        assert!(matches!(Published::load_image(&bytes, 4096), Err(ImageError::Version(2))));
+        bytes[0] = 3;
+        assert!(matches!(Published::load_image(&bytes, 4096), Err(ImageError::Version(3))));
     }
 }

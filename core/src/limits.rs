@@ -1,6 +1,7 @@
 //! The bounds of the decided state: everything that waits or grows has one.
 
 use crate::change_set::{CHANGE_IDS_MAX, CHANGE_IDS_WARN};
+use crate::labels::LabelRetention;
 use crate::pointer::SequencerTime;
 use crate::transaction::{
     BeginError, BeginOptions, Kind, LONG_TIMEOUT_MS_DEFAULT, SHORT_TIMEOUT_MS_DEFAULT, SHORT_TIMEOUT_MS_MAX,
@@ -10,7 +11,7 @@ use crate::transaction::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Transactions that may be open at once, those whose end is not published yet included. Default 2^20; at most
-    /// 2^28. Each takes 80 bytes.
+    /// 2^28. Each takes 88 bytes.
     pub open_max: u32,
     /// Bytes of the conflict index, rounded down to a power of two. Default 256 MiB: it remembers the last 16 million
     /// written change ids. At least 64 bytes, at most 256 GiB.
@@ -18,7 +19,7 @@ pub struct Limits {
     /// State changes that may wait for the log; a power of two. Default 2^16, each 128 bytes; 2 to 2^24.
     pub event_ring_slots: u32,
     /// The last commits whose transactions are known by commit number, so that a conflict can name its winner; a power
-    /// of two. Default 2^20, each 8 bytes; 1 to 2^28.
+    /// of two. Default 2^20, each 12 bytes; 1 to 2^28.
     pub winners: u32,
     /// Deadline of a SHORT transaction that asks for none. Default 30 s.
     pub short_timeout_ms: u64,
@@ -30,6 +31,11 @@ pub struct Limits {
     pub change_ids_max: usize,
     /// From this many change ids on a change set is worth a warning. Default 2^16.
     pub change_ids_warn: usize,
+    /// Change ids that all change sets between the two steps of their commits may hold together, each set counted as 16
+    /// more. Default 2^24, 128 MiB. A set beyond is not kept, and its commit is asked to bring its changes along.
+    pub pending_ids_max: usize,
+    /// How long labels are kept. Default: with open transactions and the last commits.
+    pub labels: LabelRetention,
     /// Pointers that may be taken in one block, for a begin or for timestamps. Default 2^20.
     pub block_max: u32,
 }
@@ -46,6 +52,8 @@ impl Default for Limits {
             long_timeout_ms: LONG_TIMEOUT_MS_DEFAULT,
             change_ids_max: CHANGE_IDS_MAX,
             change_ids_warn: CHANGE_IDS_WARN,
+            pending_ids_max: 1 << 24,
+            labels: LabelRetention::default(),
             block_max: 1 << 20,
         }
     }

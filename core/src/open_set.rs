@@ -185,6 +185,7 @@ mod tests {
             deferred: false,
             detached: false,
             refused: false,
+            checkpoints: 0,
             deadline: SequencerTime(deadline),
             snapshot: CommitNumber(0),
             settled: WritePointer(0),

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Begin, Event, IdBytes};
 use crate::open_set::OpenSet;
@@ -46,6 +46,8 @@ pub struct Published {
     pub(crate) invalid: Arc<InvalidSet>,
     pub(crate) invalid_details: FxHashMap<u64, InvalidTransaction>,
     pub(crate) open: OpenSet,
+    /// The further pointers of open and of invalid transactions, ascending.
+    pub(crate) checkpoints: FxHashMap<u64, Vec<WritePointer>>,
     pub(crate) outcomes: Outcomes,
 }
 
@@ -63,8 +65,13 @@ pub struct InvalidTransaction {
 pub enum Applied {
     /// Nothing.
     Nothing,
-    /// This transaction ended, durably: its entry in the decided table may go.
-    Ended(WritePointer),
+    /// This transaction was open and ended, durably: its entry in the decided table may go.
+    Ended {
+        /// The transaction.
+        tx: WritePointer,
+        /// Commit number of the snapshot it began on.
+        snapshot: CommitNumber,
+    },
     /// Pointers may be handed out up to here.
     Window(WritePointer),
     /// These transactions were open and were dropped by a reset.
@@ -114,6 +121,7 @@ impl Published {
             invalid: Arc::default(),
             invalid_details: FxHashMap::default(),
             open: OpenSet::default(),
+            checkpoints: FxHashMap::default(),
             outcomes: Outcomes::new(outcomes_max),
         }
     }
@@ -126,11 +134,11 @@ impl Published {
         match event {
             Event::Begin(begin) => self.begin(begin),
             Event::Commit { tx, .. } => {
-                self.end_open("commit", *tx)?;
+                let (open, checkpoints) = self.end_open("commit", *tx)?;
                 self.csn.0 += 1;
                 self.outcomes.committed(*tx, self.csn);
-                self.read_pointer = self.read_pointer.max(*tx);
-                Ok(Applied::Ended(*tx))
+                self.read_pointer = self.read_pointer.max(checkpoints.last().map_or(*tx, |last| *last));
+                Ok(ended(&open))
             }
             Event::Refused { tx } => {
                 let open = self.open.get_mut(*tx).ok_or(ApplyError::NotOpen { event: "refusal", tx: *tx })?;
@@ -139,9 +147,18 @@ impl Published {
             }
             Event::Aborted { tx } => self.abort(*tx),
             Event::Invalidated { tx, cause } => {
-                let open = self.end_open("invalidation", *tx)?;
-                self.add_invalid(*tx, InvalidTransaction { kind: open.kind, cause: *cause });
-                Ok(Applied::Ended(*tx))
+                let (open, checkpoints) = self.end_open("invalidation", *tx)?;
+                self.add_invalid(*tx, InvalidTransaction { kind: open.kind, cause: *cause }, checkpoints);
+                Ok(ended(&open))
+            }
+            Event::Checkpoint { tx, pointer } => self.checkpoint(*tx, *pointer),
+            Event::Truncate { tx } => {
+                self.truncate(*tx);
+                Ok(Applied::Nothing)
+            }
+            Event::TruncateBefore { bound } => {
+                self.truncate_before(*bound);
+                Ok(Applied::Nothing)
             }
             Event::Finished { first, count } => {
                 self.finish(*first, *count);
@@ -232,6 +249,11 @@ impl Published {
         self.open.get(tx)
     }
 
+    /// The further pointers of an open or invalid transaction, ascending.
+    pub fn checkpoints(&self, tx: WritePointer) -> &[WritePointer] {
+        self.checkpoints.get(&tx.0).map_or(&[], Vec::as_slice)
+    }
+
     /// Calls `name` with every open transaction whose deadline has passed, at most 64 ms late.
     pub fn for_each_due(&mut self, now: SequencerTime, name: impl FnMut(&OpenTransaction)) {
         self.open.for_each_due(now, name);
@@ -291,6 +313,7 @@ impl Published {
                 deferred: begin.deferred,
                 detached: begin.detached,
                 refused: false,
+                checkpoints: 0,
                 deadline: begin.deadline,
                 snapshot: begin.snapshot,
                 settled: begin.settled,
@@ -302,19 +325,60 @@ impl Published {
 
     fn abort(&mut self, tx: WritePointer) -> Result<Applied, ApplyError> {
         if self.open.get(tx).is_some() {
-            self.end_open("abort", tx)?;
+            let (open, _) = self.end_open("abort", tx)?;
             self.read_pointer = self.read_pointer.max(tx);
-        } else if self.invalid_details.get(&tx.0).is_some_and(|invalid| invalid.kind == Kind::Short) {
-            self.invalid_details.remove(&tx.0);
-            let invalid = Arc::make_mut(&mut self.invalid);
-            invalid.pointers.remove(tx);
-            invalid.version += 1;
-        } else {
-            // Two clients reported the same rollback; the first one's word stands.
+            self.outcomes.aborted(tx);
+            return Ok(ended(&open));
+        }
+        if self.invalid_details.get(&tx.0).is_some_and(|invalid| invalid.kind == Kind::Short) {
+            self.forget_invalid(tx);
+            self.outcomes.aborted(tx);
+        }
+        // Else two clients reported the same rollback; the first one's word stands.
+        Ok(Applied::Nothing)
+    }
+
+    fn checkpoint(&mut self, tx: WritePointer, pointer: WritePointer) -> Result<Applied, ApplyError> {
+        if pointer < self.floor {
+            // A reset came between: its transaction is gone.
+            self.finish(pointer, 1);
             return Ok(Applied::Nothing);
         }
-        self.outcomes.aborted(tx);
-        Ok(Applied::Ended(tx))
+        if pointer.0 < self.known_to && !self.in_progress.contains(pointer) {
+            return Err(ApplyError::Repeated(pointer));
+        }
+        let open = self.open.get_mut(tx).ok_or(ApplyError::NotOpen { event: "checkpoint", tx })?;
+        open.checkpoints += 1;
+        self.checkpoints.entry(tx.0).or_default().push(pointer);
+        self.named_to = self.named_to.max(pointer.0 + 1);
+        Ok(Applied::Nothing)
+    }
+
+    /// Forgets an invalid transaction, or a whole interval by its first pointer: it excludes nothing any more.
+    fn truncate(&mut self, tx: WritePointer) {
+        if self.invalid_details.contains_key(&tx.0) {
+            self.forget_invalid(tx);
+        } else if let Some(place) = self.invalid.intervals.iter().position(|(first, _)| *first == tx.0) {
+            let invalid = Arc::make_mut(&mut self.invalid);
+            invalid.intervals.remove(place);
+            invalid.version += 1;
+        }
+    }
+
+    /// Forgets every invalid transaction below `bound`, with all of its pointers.
+    fn truncate_before(&mut self, bound: WritePointer) {
+        let below: Vec<u64> = self.invalid_details.keys().copied().filter(|tx| *tx < bound.0).collect();
+        for tx in below {
+            self.forget_invalid(WritePointer(tx));
+        }
+        if self.invalid.intervals.first().is_some_and(|(first, _)| *first < bound.0) {
+            let invalid = Arc::make_mut(&mut self.invalid);
+            invalid.intervals.retain_mut(|(first, end)| {
+                *first = (*first).max(bound.0);
+                first < end
+            });
+            invalid.version += 1;
+        }
     }
 
     fn tick(&mut self, old_end: WritePointer, new_start: WritePointer) -> Result<Applied, ApplyError> {
@@ -332,6 +396,7 @@ impl Published {
         self.in_progress = PointerSet::new();
         self.invalid = Arc::new(InvalidSet { version: self.invalid.version + 1, ..InvalidSet::default() });
         self.invalid_details.clear();
+        self.checkpoints.clear();
         self.outcomes.clear();
         self.read_pointer = WritePointer(floor.0.saturating_sub(1)).max(self.read_pointer);
         self.floor = floor;
@@ -360,10 +425,13 @@ impl Published {
 
     fn exclude_unaccounted(&mut self) {
         self.account_to(self.named_to);
-        let lost: Vec<WritePointer> = self.in_progress.iter().filter(|tx| self.open.get(*tx).is_none()).collect();
+        let further: FxHashSet<WritePointer> = self.checkpoints.values().flatten().copied().collect();
+        let is_known = |pointer: &WritePointer| self.open.get(*pointer).is_some() || further.contains(pointer);
+        let lost: Vec<WritePointer> = self.in_progress.iter().filter(|pointer| !is_known(pointer)).collect();
         for tx in lost {
             self.in_progress.remove(tx);
-            self.add_invalid(tx, InvalidTransaction { kind: Kind::Long, cause: InvalidCause::Unaccounted });
+            let details = InvalidTransaction { kind: Kind::Long, cause: InvalidCause::Unaccounted };
+            self.add_invalid(tx, details, Vec::new());
         }
         // Nothing in `[named_to, window_end)` was named, but all of it might have been handed out.
         let (first, end) = (self.named_to.max(self.known_to), self.window_end.0);
@@ -377,11 +445,23 @@ impl Published {
         }
     }
 
-    /// Ends a transaction that is open: it is neither open nor in progress any more.
-    fn end_open(&mut self, event: &'static str, tx: WritePointer) -> Result<OpenTransaction, ApplyError> {
+    /// Ends a transaction that is open: it is neither open nor in progress any more, nor are its further pointers, which
+    /// come with it.
+    fn end_open(
+        &mut self,
+        event: &'static str,
+        tx: WritePointer,
+    ) -> Result<(OpenTransaction, Vec<WritePointer>), ApplyError> {
         let open = self.open.remove(tx).ok_or(ApplyError::NotOpen { event, tx })?;
         self.account_for(tx.0, tx.0 + 1);
-        Ok(open)
+        if open.checkpoints == 0 {
+            return Ok((open, Vec::new()));
+        }
+        let checkpoints = self.checkpoints.remove(&tx.0).unwrap_or_default();
+        for pointer in &checkpoints {
+            self.account_for(pointer.0, pointer.0 + 1);
+        }
+        Ok((open, checkpoints))
     }
 
     /// A block that never became transactions: nothing was or will be written under it.
@@ -392,11 +472,27 @@ impl Published {
         self.read_pointer = self.read_pointer.max(WritePointer(end - 1));
     }
 
-    fn add_invalid(&mut self, tx: WritePointer, details: InvalidTransaction) {
+    fn add_invalid(&mut self, tx: WritePointer, details: InvalidTransaction, checkpoints: Vec<WritePointer>) {
         let invalid = Arc::make_mut(&mut self.invalid);
-        invalid.pointers.insert(tx);
+        for pointer in checkpoints.iter().chain([&tx]) {
+            invalid.pointers.insert(*pointer);
+        }
         invalid.version += 1;
         self.invalid_details.insert(tx.0, details);
+        if !checkpoints.is_empty() {
+            self.checkpoints.insert(tx.0, checkpoints);
+        }
+    }
+
+    /// An invalid transaction excludes nothing any more, nor do its further pointers.
+    fn forget_invalid(&mut self, tx: WritePointer) {
+        self.invalid_details.remove(&tx.0);
+        let checkpoints = self.checkpoints.remove(&tx.0).unwrap_or_default();
+        let invalid = Arc::make_mut(&mut self.invalid);
+        for pointer in checkpoints.iter().chain([&tx]) {
+            invalid.pointers.remove(*pointer);
+        }
+        invalid.version += 1;
     }
 
     /// Takes `[first, end)` out of what is in progress, and marks everything below that was handed out and is not known
@@ -436,6 +532,10 @@ impl Published {
             }
         }
     }
+}
+
+fn ended(open: &OpenTransaction) -> Applied {
+    Applied::Ended { tx: open.tx, snapshot: open.snapshot }
 }
 
 #[cfg(test)]
@@ -555,6 +655,73 @@ mod tests {
         assert_eq!(excluded(&mut state), [100]);
         apply(&mut state, commit(100)).unwrap();
         assert_eq!(excluded(&mut state), []);
+    }
+
+    fn checkpoint(tx: u64, pointer: u64) -> Event {
+        Event::Checkpoint { tx: WritePointer(tx), pointer: WritePointer(pointer) }
+    }
+
+    #[test]
+    fn a_transaction_ends_with_all_of_its_pointers() {
+        let mut state = started(100);
+        apply(&mut state, begin(100, 4, Kind::Short)).unwrap();
+        for (tx, pointer) in [(100, 104), (101, 105), (100, 106), (102, 107)] {
+            apply(&mut state, checkpoint(tx, pointer)).unwrap();
+        }
+        apply(&mut state, commit(103)).unwrap();
+        apply(&mut state, commit(100)).unwrap();
+        assert_eq!(state.read_pointer(), WritePointer(106), "the last of its pointers");
+        assert_eq!(excluded(&mut state), [101, 102, 105]);
+        apply(&mut state, invalidate(101)).unwrap();
+        let invalid: Vec<u64> = state.invalid().pointers.iter().map(|p| p.0).collect();
+        assert_eq!(invalid, [101, 105]);
+        apply(&mut state, Event::Aborted { tx: WritePointer(101) }).unwrap();
+        assert!(state.invalid().is_empty(), "a clean rollback cleans all of them");
+        apply(&mut state, Event::Aborted { tx: WritePointer(102) }).unwrap();
+        assert_eq!(excluded(&mut state), []);
+        assert!(state.checkpoints.is_empty());
+        assert_eq!(
+            apply(&mut state, checkpoint(100, 108)),
+            Err(ApplyError::NotOpen { event: "checkpoint", tx: WritePointer(100) })
+        );
+    }
+
+    #[test]
+    fn further_pointers_survive_a_crash_with_their_transaction() {
+        let mut state = started(100);
+        apply(&mut state, begin(100, 1, Kind::Short)).unwrap();
+        apply(&mut state, checkpoint(100, 103)).unwrap();
+        apply(&mut state, Event::Start { boot: 8, first: WritePointer(1_000_000), time: SequencerTime(50) }).unwrap();
+        let invalid: Vec<u64> = state.invalid().pointers.iter().map(|p| p.0).collect();
+        assert_eq!(invalid, [101, 102], "103 is known");
+        apply(&mut state, commit(100)).unwrap();
+        let snapshot = state.next_snapshot();
+        assert!(snapshot.is_visible(WritePointer(100)) && snapshot.is_visible(WritePointer(103)));
+    }
+
+    #[test]
+    fn truncation_forgets_whole_transactions_and_cuts_intervals() {
+        let mut state = started(100);
+        apply(&mut state, begin(100, 6, Kind::Short)).unwrap();
+        apply(&mut state, checkpoint(101, 106)).unwrap();
+        for tx in 100..104 {
+            apply(&mut state, invalidate(tx)).unwrap();
+        }
+        let truncate = |tx| Event::Truncate { tx: WritePointer(tx) };
+        for (tx, left) in [(100, 4), (106, 4), (104, 4), (101, 2), (101, 2)] {
+            apply(&mut state, truncate(tx)).unwrap();
+            assert_eq!(state.invalid().len(), left, "after {tx}");
+        }
+        assert_eq!(state.status(WritePointer(100)), Status::Forgotten);
+        apply(&mut state, Event::TruncateBefore { bound: WritePointer(103) }).unwrap();
+        assert_eq!(state.invalid().pointers.iter().map(|p| p.0).collect::<Vec<_>>(), [103]);
+        apply(&mut state, Event::Start { boot: 8, first: WritePointer(1_000_000), time: SequencerTime(0) }).unwrap();
+        assert_eq!(state.invalid().intervals, [(107, 1_000_000)]);
+        apply(&mut state, Event::TruncateBefore { bound: WritePointer(500_000) }).unwrap();
+        assert_eq!(state.invalid().intervals, [(500_000, 1_000_000)]);
+        apply(&mut state, truncate(500_000)).unwrap();
+        assert!(state.invalid().is_empty());
+        assert_eq!(state.open_len(), 2, "who is open is not touched");
     }
 
     #[test]

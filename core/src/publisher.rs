@@ -110,6 +110,7 @@ impl Publisher {
     /// Nobody may begin or decide at the same time, and whoever calls pushes the [`Event::Reset`] with this floor next.
     pub fn reset(&mut self) -> WritePointer {
         self.sequencer.table.clear();
+        self.sequencer.pending.clear();
         self.next_pointer()
     }
 }

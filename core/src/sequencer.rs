@@ -11,6 +11,8 @@
 //! * **commit**: own the transaction → deadline → claim → check → slot and commit number in one step → state → event →
 //!   store → release. Owned before it is claimed: `table.rs`. Nothing written before all is checked: `conflict.rs`. The
 //!   state moves before the slot is filled, for the entry may be freed as soon as the event is seen.
+//! * **can_commit**: own → claim → check → release → keep the set → as it was. No event: it is advice, and reserves nothing.
+//! * **checkpoint**: own → slot → pointer → count → event → as it was. Owned, so its event precedes that of any end.
 //! * **abort**, **invalidate**: own → slot → state → event.
 //!
 //! A full ring is found when the slot is taken, which is before anything changed: whatever was owned or claimed is let
@@ -20,19 +22,21 @@ use std::sync::Arc;
 
 use crossbeam_epoch::pin;
 
-use crate::change_set::{ChangeIds, ChangeSet};
+use crate::change_set::{ChangeIds, ChangeSet, Changes, Submission};
 use crate::conflict::{ConflictIndex, Scratch, Verdict};
 use crate::current::{Current, Entry, current};
 use crate::event::{Begin, Event};
 use crate::history::History;
+use crate::labels::{LabelId, Labels};
 use crate::limits::Limits;
+use crate::pending::PendingSets;
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 use crate::pointers::{Block, Pointers};
 use crate::publisher::Publisher;
 use crate::ring::{Reserved, Ring, Ticket, ring};
 use crate::snapshot::Snapshot;
 use crate::sync::{AtomicBool, Ordering};
-use crate::table::{Ending, Entering, Held, Hold, OpenView, Table};
+use crate::table::{CHECKPOINTS_MAX, Ending, Entering, Held, Hold, OpenView, Table};
 use crate::transaction::{BeginError, BeginOptions, CommitError, Full, InvalidCause, Kind, OpenTransaction, Status};
 use crate::winners::Winners;
 
@@ -47,6 +51,24 @@ pub struct Sequencer {
     pub(crate) invalid_full: AtomicBool,
     index: ConflictIndex,
     winners: Winners,
+    labels: Labels,
+    pub(crate) pending: PendingSets,
+}
+
+/// For whom a transaction is begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Owner {
+    /// Kept with the transaction for [`Sequencer::for_each_open`] and means nothing to the sequencer; 0 after a restart.
+    pub session: u64,
+    /// Its label, from [`Sequencer::label_id`]; none after a restart.
+    pub label: LabelId,
+}
+
+impl From<u64> for Owner {
+    /// A session without a label.
+    fn from(session: u64) -> Owner {
+        Owner { session, label: LabelId::NONE }
+    }
 }
 
 /// Where a sequencer goes on: what the published state knows after recovery.
@@ -82,7 +104,7 @@ pub struct Begun {
 }
 
 /// What came of a commit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Decision {
     /// It commits. True for others once the ticket is published.
@@ -110,8 +132,59 @@ pub enum Decision {
     Unknown,
 }
 
+/// What came of a check before a commit. Nothing changed, whatever it says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Advice {
+    /// It would commit now. A commit may name the set by this digest.
+    Passes {
+        /// The set's [digest](ChangeSet::digest).
+        digest: u64,
+    },
+    /// It would not. After a conflict wait until all that is decided is published, so that a retry sees the winner.
+    Fails(CommitError),
+    /// Somebody ended it already. The published state knows how once this ticket is published.
+    Ending {
+        /// The event to wait for.
+        ticket: Ticket,
+    },
+    /// It is not open. The published state may know more.
+    Unknown,
+}
+
+/// What came of a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Checkpointing {
+    /// It took this pointer. Nobody may write under it before the ticket is published.
+    Taken {
+        /// The further write pointer.
+        pointer: WritePointer,
+        /// The event to wait for.
+        ticket: Ticket,
+    },
+    /// It was taken before; the published state knows which one once everything decided so far is published.
+    Repeated,
+    /// It is refused, for good: the transaction has expired, or its commit was refused before.
+    Refused {
+        /// Why.
+        error: CommitError,
+        /// The event to wait for.
+        ticket: Ticket,
+    },
+    /// Nothing changed; the answer may leave at once.
+    Denied(CommitError),
+    /// Somebody ended it already. The published state knows how once this ticket is published.
+    Ending {
+        /// The event to wait for.
+        ticket: Ticket,
+    },
+    /// It is not open. The published state may know more.
+    Unknown,
+}
+
 /// What came of an abort or an invalidation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum End {
     /// It ends like this. True for others once the ticket is published.
@@ -161,13 +234,17 @@ pub fn resume_with(limits: Limits, from: Resume, history: History) -> (Arc<Seque
             snapshot: open.snapshot,
             deadline: open.deadline,
             owner: 0,
+            label: LabelId::NONE,
+            checkpoints: open.checkpoints,
         };
         seats.enter_as(open.tx, &entering, open.refused);
     }
     drop(seats);
     let pointers = Pointers::new(from.next, from.window_end);
     let invalid_full = AtomicBool::new(false);
-    let sequencer = Arc::new(Sequencer { limits, pointers, table, ring, current, invalid_full, index, winners });
+    let (labels, pending) = (Labels::new(limits.labels), PendingSets::new(limits.pending_ids_max));
+    let sequencer =
+        Arc::new(Sequencer { limits, pointers, table, ring, current, invalid_full, index, winners, labels, pending });
     let publisher = Publisher::new(sequencer.clone(), consumer, replacer);
     (sequencer, publisher)
 }
@@ -178,7 +255,7 @@ impl Sequencer {
         &self.limits
     }
 
-    /// Begins `count` transactions on the newest snapshot. `owner` is kept with them for [`Sequencer::for_each_open`].
+    /// Begins `count` transactions on the newest snapshot.
     ///
     /// # Errors
     /// If the options or the size of the block are out of range, or something is full. Nothing was handed out then.
@@ -187,10 +264,10 @@ impl Sequencer {
         now: SequencerTime,
         options: &BeginOptions,
         count: u32,
-        owner: u64,
+        owner: impl Into<Owner>,
     ) -> Result<Begun, BeginError> {
         let guard = pin();
-        self.begin_by(now, options, count, owner, |slot| {
+        self.begin_by(now, options, count, owner.into(), |slot| {
             // The snapshot first, the pointers then: see the head of `pointers.rs`.
             let entry = self.current.load(&guard);
             Ok((entry, self.pointers.take(slot, count)?))
@@ -214,11 +291,68 @@ impl Sequencer {
         self.current.load(&pin()).snapshot.clone()
     }
 
+    /// The number of a label for an [`Owner`], which is remembered from now on.
+    pub fn label_id(&self, label: &str) -> LabelId {
+        self.labels.id(label)
+    }
+
+    /// The text of a label.
+    pub fn label(&self, id: LabelId) -> Option<Arc<str>> {
+        self.labels.text(id)
+    }
+
+    /// Checked change sets that wait for their commit.
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Checks what a commit would come to now, and keeps the set for a commit that names it. Reserves nothing.
+    pub fn can_commit(
+        &self,
+        now: SequencerTime,
+        tx: WritePointer,
+        changes: &ChangeSet,
+        scratch: &mut Scratch,
+    ) -> Advice {
+        if let Err(error) = self.check_len(changes) {
+            return Advice::Fails(error);
+        }
+        let held = match self.table.hold(tx) {
+            Hold::Held(held) => held,
+            Hold::Ended(ticket) => return Advice::Ending { ticket },
+            Hold::Absent => return Advice::Unknown,
+        };
+        if held.was_refused() {
+            return Advice::Fails(CommitError::NotInProgress { tx, ended: Status::Refused });
+        }
+        if now >= held.deadline() {
+            return Advice::Fails(CommitError::Expired { tx });
+        }
+        if held.kind() == Kind::Long && !changes.is_empty() {
+            return Advice::Fails(CommitError::LongWithChanges { tx });
+        }
+        let checked = self.index.claim(changes, scratch).check(held.snapshot(), changes);
+        if let Err(verdict) = checked {
+            return Advice::Fails(self.verdict(tx, &held, verdict));
+        }
+        let digest = changes.digest();
+        held.set_pending(self.pending.put(tx, digest, changes));
+        Advice::Passes { digest }
+    }
+
     /// Decides a commit.
-    pub fn commit(&self, now: SequencerTime, tx: WritePointer, changes: &ChangeSet, scratch: &mut Scratch) -> Decision {
-        let (len, max) = (changes.len(), self.limits.change_ids_max);
-        if len > max {
-            return Decision::Denied(CommitError::ChangeSetTooLarge { len: len as u64, max: max as u64 });
+    pub fn commit<'c>(
+        &self,
+        now: SequencerTime,
+        tx: WritePointer,
+        submission: impl Into<Submission<'c>>,
+        scratch: &mut Scratch,
+    ) -> Decision {
+        let submission = submission.into();
+        if let Changes::Given(changes) = submission.changes
+            && let Err(error) = self.check_len(changes)
+        {
+            return Decision::Denied(error);
         }
         let held = match self.table.hold(tx) {
             Hold::Held(held) => held,
@@ -227,20 +361,83 @@ impl Sequencer {
         };
         if held.was_refused() {
             let error = CommitError::NotInProgress { tx, ended: Status::Refused };
-            return held.refusal().map_or(Decision::Denied(error), |ticket| Decision::Refused { error, ticket });
+            return match held.refusal() {
+                Some(ticket) => Decision::Refused { error, ticket },
+                None => Decision::Denied(error),
+            };
         }
         if now >= held.deadline() {
             return self.expire(tx, held);
         }
-        if held.kind() == Kind::Long && !changes.is_empty() {
-            return Decision::Denied(CommitError::LongWithChanges { tx });
+        let (known, named) = (held.checkpoints(), submission.checkpoints);
+        if known != named {
+            return Decision::Denied(CommitError::CheckpointMismatch { tx, known, named });
         }
-        self.decide(tx, held, changes, scratch)
+        match submission.changes {
+            Changes::Given(changes) if held.kind() == Kind::Long && !changes.is_empty() => {
+                Decision::Denied(CommitError::LongWithChanges { tx })
+            }
+            Changes::Given(changes) => self.decide(tx, held, changes, scratch),
+            Changes::Checked(digest) => match self.pending.get(tx, digest) {
+                Some(changes) => self.decide(tx, held, &changes, scratch),
+                None => Decision::Denied(CommitError::NeedChanges { tx }),
+            },
+        }
+    }
+
+    /// Gives a transaction its `number`th further write pointer, counted from 1. To ask again for one that was taken, as
+    /// after a lost reply, takes nothing.
+    pub fn checkpoint(&self, now: SequencerTime, tx: WritePointer, number: u32) -> Checkpointing {
+        let held = match self.table.hold(tx) {
+            Hold::Held(held) => held,
+            Hold::Ended(ticket) => return Checkpointing::Ending { ticket },
+            Hold::Absent => return Checkpointing::Unknown,
+        };
+        if held.was_refused() {
+            let error = CommitError::NotInProgress { tx, ended: Status::Refused };
+            return Checkpointing::Denied(error);
+        }
+        if now >= held.deadline() {
+            return match self.expire(tx, held) {
+                Decision::Refused { error, ticket } => Checkpointing::Refused { error, ticket },
+                Decision::Denied(error) => Checkpointing::Denied(error),
+                other => unreachable!("an expiry came to {other:?}"),
+            };
+        }
+        let known = held.checkpoints();
+        if (1..=known).contains(&number) {
+            return Checkpointing::Repeated;
+        }
+        if number != known + 1 {
+            let named = number.saturating_sub(1);
+            return Checkpointing::Denied(CommitError::CheckpointMismatch { tx, known, named });
+        }
+        if known == CHECKPOINTS_MAX {
+            return Checkpointing::Denied(CommitError::TooManyCheckpoints { tx, max: CHECKPOINTS_MAX });
+        }
+        match self.ring.reserve().and_then(|slot| self.pointers.take(slot, 1)) {
+            Ok(block) => {
+                held.add_checkpoint();
+                let pointer = block.first();
+                Checkpointing::Taken { pointer, ticket: block.begun(Event::Checkpoint { tx, pointer }) }
+            }
+            Err(full) => Checkpointing::Denied(CommitError::Overloaded(full)),
+        }
+    }
+
+    fn check_len(&self, changes: &ChangeSet) -> Result<(), CommitError> {
+        let (len, max) = (changes.len(), self.limits.change_ids_max);
+        if len > max {
+            return Err(CommitError::ChangeSetTooLarge { len: len as u64, max: max as u64 });
+        }
+        Ok(())
     }
 
     /// Decides a commit of a transaction that is owned and in time.
     fn decide(&self, tx: WritePointer, held: Held<'_>, changes: &ChangeSet, scratch: &mut Scratch) -> Decision {
-        // Whatever allocates is done before the first claim.
+        // Whatever allocates or may wait is done before the first claim.
+        self.drop_pending(tx, &held);
+        let label = self.labels.of_committed(held.label());
         let mut stored: ChangeIds = changes.writes.iter().chain(&changes.marks).copied().collect();
         let claims = self.index.claim(changes, scratch);
         if let Err(verdict) = claims.check(held.snapshot(), changes) {
@@ -248,7 +445,7 @@ impl Sequencer {
             return self.refuse(tx, held, verdict);
         }
         let taken = self.ring.push_commit(|ticket, csn| {
-            self.winners.put(csn, tx);
+            self.winners.put(csn, tx, label);
             held.end(Ending::Committing, ticket);
             Event::Commit { tx, stored: std::mem::take(&mut stored) }
         });
@@ -261,14 +458,27 @@ impl Sequencer {
         }
     }
 
-    fn refuse(&self, tx: WritePointer, held: Held<'_>, verdict: Verdict) -> Decision {
-        let error = match verdict {
+    fn verdict(&self, tx: WritePointer, held: &Held<'_>, verdict: Verdict) -> CommitError {
+        match verdict {
             Verdict::Conflict { id, csn } => {
                 let winner = self.winners.get(csn, || self.ring.last_commit());
-                CommitError::Conflict { tx, change_id: id.0, csn, winner }
+                let label = winner.and_then(|(_, label)| self.labels.text(label));
+                CommitError::Conflict { tx, change_id: id.0, csn, winner: winner.map(|(tx, _)| tx), label }
             }
             Verdict::TooOld { mark } => CommitError::TooOld { tx, snapshot: held.snapshot(), mark },
-        };
+        }
+    }
+
+    /// Its change set, if one was checked, is of no more use. If nothing comes of the end, the commit brings its changes.
+    fn drop_pending(&self, tx: WritePointer, held: &Held<'_>) {
+        if held.has_pending() {
+            self.pending.remove(tx);
+            held.set_pending(false);
+        }
+    }
+
+    fn refuse(&self, tx: WritePointer, held: Held<'_>, verdict: Verdict) -> Decision {
+        let error = self.verdict(tx, &held, verdict);
         let pushed = self.ring.push(|ticket| {
             held.refuse(ticket);
             Event::Refused { tx }
@@ -277,7 +487,8 @@ impl Sequencer {
     }
 
     fn expire(&self, tx: WritePointer, held: Held<'_>) -> Decision {
-        let pushed = self.push_end(held, Ending::Invalidating, Event::Invalidated { tx, cause: InvalidCause::Expired });
+        let pushed =
+            self.push_end(tx, held, Ending::Invalidating, Event::Invalidated { tx, cause: InvalidCause::Expired });
         decision(pushed, CommitError::Expired { tx })
     }
 
@@ -309,13 +520,14 @@ impl Sequencer {
             None => (Status::Aborted, Ending::Aborting, Event::Aborted { tx }),
             Some(cause) => (Status::Invalid(cause), Ending::Invalidating, Event::Invalidated { tx, cause }),
         };
-        match self.push_end(held, ending, event) {
+        match self.push_end(tx, held, ending, event) {
             Ok(ticket) => End::Ended { status, ticket },
             Err(full) => End::Denied(CommitError::Overloaded(full)),
         }
     }
 
-    fn push_end(&self, held: Held<'_>, ending: Ending, event: Event) -> Result<Ticket, Full> {
+    fn push_end(&self, tx: WritePointer, held: Held<'_>, ending: Ending, event: Event) -> Result<Ticket, Full> {
+        self.drop_pending(tx, &held);
         self.ring.push(|ticket| {
             held.end(ending, ticket);
             event
@@ -355,7 +567,7 @@ impl Sequencer {
         now: SequencerTime,
         options: &BeginOptions,
         count: u32,
-        owner: u64,
+        owner: Owner,
         load_and_take: impl FnOnce(Reserved<'s>) -> Result<(&'s Entry, Block<'s>), Full>,
     ) -> Result<Begun, BeginError> {
         self.check_block(count)?;
@@ -369,7 +581,9 @@ impl Sequencer {
         let (entry, block) = load_and_take(slot).map_err(BeginError::Overloaded)?;
         let (first, snapshot) = (block.first(), &entry.snapshot);
         let BeginOptions { kind, deferred, detached, .. } = *options;
-        let entering = Entering { kind, deferred, detached, snapshot: snapshot.csn, deadline, owner };
+        let Owner { session: owner, label } = owner;
+        let entering =
+            Entering { kind, deferred, detached, snapshot: snapshot.csn, deadline, owner, label, checkpoints: 0 };
         for tx in block.pointers() {
             seats.enter(tx, &entering);
         }
@@ -412,10 +626,10 @@ impl Sequencer {
         now: SequencerTime,
         options: &BeginOptions,
         count: u32,
-        owner: u64,
+        owner: impl Into<Owner>,
     ) -> Result<Begun, BeginError> {
         let guard = pin();
-        self.begin_by(now, options, count, owner, |slot| {
+        self.begin_by(now, options, count, owner.into(), |slot| {
             let block = self.pointers.take(slot, count)?;
             Ok((self.current.load(&guard), block))
         })

@@ -25,11 +25,13 @@
 //! |------------|---------------------------------|---------------|-------------------------------------------------------|
 //! | `words[i]` | CAS to enter and to decide; then its owner; the publisher frees | anyone | A: Release/Acquire, brings the fields |
 //! | `fields`   | who enters; the owner (`ticket`) | owner; anyone | A; others read the word again after them (B: fences)  |
+//! | `extras`   | who enters; the owner           | the owner; anyone | as `fields`                                       |
 //! | `passed`   | who enters, who frees           | searches      | Relaxed: who knows a pointer sees that it was entered |
 //! | `open`     | who begins, the publisher       | anyone        | Relaxed: a number of seats                            |
 
 use crossbeam_utils::CachePadded;
 
+use crate::labels::LabelId;
 use crate::memory::ZeroedArray;
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, yield_now};
@@ -68,11 +70,20 @@ const FLAG_DEFERRED: u64 = 2 << CSN_BITS;
 const FLAG_DETACHED: u64 = 4 << CSN_BITS;
 const HIGH_SHIFT: u32 = CSN_BITS + 3;
 
+/// Further write pointers that one transaction may take: 32 767.
+pub const CHECKPOINTS_MAX: u32 = (1 << 15) - 1;
+
+/// `extras`: the label's number, whether a checked change set is kept, the number of checkpoints.
+const LABEL_MASK: u32 = u16::MAX as u32;
+const FLAG_PENDING: u32 = 1 << 16;
+const CHECKPOINTS_SHIFT: u32 = 17;
+
 pub(crate) struct Table {
     open: CachePadded<AtomicU64>,
     open_max: u64,
     words: ZeroedArray<[AtomicU64; WIDTH]>,
     fields: ZeroedArray<[AtomicU64; 4]>,
+    extras: ZeroedArray<AtomicU32>,
     /// How many entries were sought in this bucket or before it and stand behind it.
     passed: ZeroedArray<AtomicU32>,
 }
@@ -86,6 +97,8 @@ pub(crate) struct Entering {
     pub(crate) snapshot: CommitNumber,
     pub(crate) deadline: SequencerTime,
     pub(crate) owner: u64,
+    pub(crate) label: LabelId,
+    pub(crate) checkpoints: u32,
 }
 
 /// An open transaction as the decided state knows it.
@@ -95,6 +108,10 @@ pub struct OpenView {
     pub tx: WritePointer,
     /// Whom it was begun for: what [`crate::Sequencer::begin`] was given. 0 after a restart.
     pub owner: u64,
+    /// Its label; [`crate::Sequencer::label`] knows the text.
+    pub label: LabelId,
+    /// Further write pointers that it took.
+    pub checkpoints: u32,
     /// SHORT or LONG.
     pub kind: Kind,
     /// No write reaches a store before the commit is decided.
@@ -119,6 +136,7 @@ impl Table {
             open_max: u64::from(open_max),
             words: ZeroedArray::new(entries / WIDTH),
             fields: ZeroedArray::new(entries),
+            extras: ZeroedArray::new(entries),
             passed: ZeroedArray::new(entries / WIDTH),
         }
     }
@@ -225,9 +243,12 @@ impl Table {
     fn read(&self, at: usize, word: u64) -> OpenView {
         let fields = &self.fields[at];
         let begun = fields[BEGUN].load(Ordering::Relaxed);
+        let extra = self.extras[at].load(Ordering::Relaxed);
         OpenView {
             tx: WritePointer(word >> STATE_BITS | (begun >> HIGH_SHIFT) << (64 - STATE_BITS)),
             owner: fields[OWNER].load(Ordering::Relaxed),
+            label: LabelId((extra & LABEL_MASK) as u16),
+            checkpoints: extra >> CHECKPOINTS_SHIFT,
             kind: kind(begun),
             deferred: begun & FLAG_DEFERRED != 0,
             detached: begun & FLAG_DETACHED != 0,
@@ -253,6 +274,8 @@ impl Table {
         fields[DEADLINE].store(entering.deadline.0, Ordering::Relaxed);
         fields[OWNER].store(entering.owner, Ordering::Relaxed);
         fields[TICKET].store(0, Ordering::Relaxed);
+        let extra = u32::from(entering.label.0) | entering.checkpoints << CHECKPOINTS_SHIFT;
+        self.extras[at].store(extra, Ordering::Relaxed);
         // Release, pair A: who finds the transaction finds its fields.
         entered.store(tag(tx) | if refused { REFUSED } else { OPEN }, Ordering::Release);
     }
@@ -345,6 +368,8 @@ mod tests {
         snapshot: CommitNumber(3),
         deadline: SequencerTime(9),
         owner: 0,
+        label: LabelId::NONE,
+        checkpoints: 0,
     };
 
     fn held(table: &Table, tx: u64) -> Held<'_> {

@@ -1,5 +1,7 @@
 //! What can be asked of a transaction and what it can answer: kinds, options, outcomes, refusals.
 
+use std::sync::Arc;
+
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 
 /// Default deadline of a SHORT transaction: 30 s.
@@ -82,13 +84,11 @@ pub enum Status {
     Forgotten,
 }
 
-/// What a commit came to. Only `Committed` says that the writes count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+/// Why a commit did not commit, or a check or a checkpoint was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommitError {
     /// Somebody who committed after this transaction's snapshot wrote one of its keys. Roll back, abort, begin again.
-    #[error(
-        "transaction {tx} conflicts on change id {change_id:#018x} with {winner:?}, which committed as number {csn}"
-    )]
+    #[error("transaction {tx} conflicts on change id {change_id:#018x} with {}, number {csn}", named(winner, label))]
     Conflict {
         /// The transaction that was refused.
         tx: WritePointer,
@@ -98,6 +98,8 @@ pub enum CommitError {
         csn: CommitNumber,
         /// The winner, if it is among the last 2^20 commits.
         winner: Option<WritePointer>,
+        /// The winner's label, if it had one that was kept.
+        label: Option<Arc<str>>,
     },
     /// The transaction's snapshot is older than what the conflict index still remembers. Roll back, abort, begin again.
     #[error(
@@ -139,9 +141,42 @@ pub enum CommitError {
         /// The transaction that was named.
         tx: WritePointer,
     },
+    /// The second step of a commit in two names a change set that is not kept: it was never checked, was replaced, or a
+    /// restart or the bound has dropped it. The transaction stays open; commit it with its changes, in one step.
+    #[error("the checked change set of transaction {tx} is not kept: commit with the changes")]
+    NeedChanges {
+        /// The transaction that was named.
+        tx: WritePointer,
+    },
+    /// The client does not know of all checkpoints, or of too many. The transaction stays open.
+    #[error("transaction {tx} has {known} checkpoints, not {named}")]
+    CheckpointMismatch {
+        /// The transaction that was named.
+        tx: WritePointer,
+        /// Checkpoints that it took.
+        known: u32,
+        /// Checkpoints that the request named.
+        named: u32,
+    },
+    /// As many checkpoints as one transaction may have. The transaction stays open.
+    #[error("transaction {tx} has {max} checkpoints, which is the limit")]
+    TooManyCheckpoints {
+        /// The transaction that was named.
+        tx: WritePointer,
+        /// The limit.
+        max: u32,
+    },
     /// The server is full for the moment. Nothing happened; repeat after a pause.
     #[error("overloaded: {0}")]
     Overloaded(Full),
+}
+
+fn named(winner: &Option<WritePointer>, label: &Option<Arc<str>>) -> String {
+    match (winner, label) {
+        (None, _) => "a transaction that is forgotten".to_owned(),
+        (Some(winner), None) => winner.to_string(),
+        (Some(winner), Some(label)) => format!("{winner} ({label})"),
+    }
 }
 
 impl CommitError {
@@ -220,6 +255,8 @@ pub struct OpenTransaction {
     pub detached: bool,
     /// A commit was refused: it may only abort or become invalid.
     pub refused: bool,
+    /// Further write pointers that it took.
+    pub checkpoints: u32,
     /// When it expires; [`SequencerTime::NEVER`] for a LONG without a deadline.
     pub deadline: SequencerTime,
     /// Commit number of the snapshot it began on.

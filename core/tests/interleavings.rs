@@ -54,7 +54,13 @@ fn a_write_pointer_is_above_its_read_pointer_and_pointer_order_is_commit_order()
     }
     // Who did not see A loses to A, whatever its pointer; who saw A has the greater pointer.
     for begun in [early, t] {
-        let lost = CommitError::Conflict { tx: begun.first, change_id: 7, csn: CommitNumber(1), winner: Some(a.first) };
+        let lost = CommitError::Conflict {
+            tx: begun.first,
+            change_id: 7,
+            csn: CommitNumber(1),
+            winner: Some(a.first),
+            label: None,
+        };
         assert_eq!(refusal(commit(&sequencer, begun.first, &[7])), lost);
     }
     assert_eq!(csn(commit(&sequencer, late.first, &[7])), 2);
@@ -299,7 +305,7 @@ fn reads_are_checked_as_writes_are() {
     let mut scratch = Scratch::new();
     assert_eq!(csn(sequencer.commit(NOW, a, &changes(2, 1), &mut scratch)), 1);
     let lost = refusal(sequencer.commit(NOW, b, &changes(1, 2), &mut scratch));
-    assert_eq!(lost, CommitError::Conflict { tx: b, change_id: 2, csn: CommitNumber(1), winner: Some(a) });
+    assert_eq!(lost, CommitError::Conflict { tx: b, change_id: 2, csn: CommitNumber(1), winner: Some(a), label: None });
 }
 
 /// Marks are stored and not checked: two writers of one range do not conflict, but with its reader they do.
@@ -314,7 +320,10 @@ fn marks_are_for_those_who_read_them() {
     assert_eq!(csn(sequencer.commit(NOW, b, &write(2), &mut scratch)), 2);
     let read = ChangeSet { reads: [range].into_iter().collect(), ..ChangeSet::default() };
     let lost = refusal(sequencer.commit(NOW, reader, &read, &mut scratch));
-    assert_eq!(lost, CommitError::Conflict { tx: reader, change_id: 900, csn: CommitNumber(2), winner: Some(b) });
+    assert_eq!(
+        lost,
+        CommitError::Conflict { tx: reader, change_id: 900, csn: CommitNumber(2), winner: Some(b), label: None }
+    );
 }
 
 /// Recovery replays commits into the index; what it could not see is below the floor.
@@ -329,6 +338,7 @@ fn a_survivor_is_checked_against_what_recovery_replayed() {
         deferred: false,
         detached: true,
         refused: false,
+        checkpoints: 0,
         deadline: SequencerTime(10_000),
         snapshot: CommitNumber(snapshot),
         settled: WritePointer(1),
@@ -350,7 +360,8 @@ fn a_survivor_is_checked_against_what_recovery_replayed() {
     let tx = WritePointer;
     let too_old = CommitError::TooOld { tx: tx(601), snapshot: CommitNumber(9), mark: CommitNumber(10) };
     assert_eq!(refusal(commit(&sequencer, tx(601), &[8])), too_old);
-    let lost = CommitError::Conflict { tx: tx(602), change_id: 7, csn: CommitNumber(11), winner: Some(tx(500)) };
+    let lost =
+        CommitError::Conflict { tx: tx(602), change_id: 7, csn: CommitNumber(11), winner: Some(tx(500)), label: None };
     assert_eq!(refusal(commit(&sequencer, tx(602), &[7])), lost);
     assert_eq!(csn(commit(&sequencer, tx(603), &[8])), 12);
     let refused = CommitError::NotInProgress { tx: tx(604), ended: Status::Refused };

@@ -127,7 +127,10 @@ impl Naive {
             (Status::Open, _) => {}
             (Status::Refused, ticket) => {
                 let error = CommitError::NotInProgress { tx, ended: Status::Refused };
-                return ticket.map_or(Decision::Denied(error), |ticket| Decision::Refused { error, ticket });
+                return match ticket {
+                    Some(ticket) => Decision::Refused { error, ticket },
+                    None => Decision::Denied(error),
+                };
             }
             (_, ticket) => return Decision::Ending { ticket: ticket.expect("ended in this run") },
         }
@@ -146,7 +149,7 @@ impl Naive {
         let mut error = changes.writes.iter().chain(&changes.reads).find_map(|id| match self.index.get(&id.0) {
             Some(csn) if *csn > entry.snapshot => {
                 let winner = self.winners.get(csn).copied().map(WritePointer);
-                Some(CommitError::Conflict { tx, change_id: id.0, csn: CommitNumber(*csn), winner })
+                Some(CommitError::Conflict { tx, change_id: id.0, csn: CommitNumber(*csn), winner, label: None })
             }
             None if entry.snapshot < self.floor => {
                 Some(CommitError::TooOld { tx, snapshot: CommitNumber(entry.snapshot), mark: CommitNumber(self.floor) })
@@ -157,7 +160,7 @@ impl Naive {
             && !self.exact_index
         {
             assert!(entry.snapshot < mark.0, "{said}");
-            error = Some(*said);
+            error = Some(said.clone());
         }
         if let Some(error) = error {
             let ticket = self.end(at, Status::Refused, Event::Refused { tx });
@@ -248,6 +251,8 @@ impl Run {
             long_timeout_ms: 200,
             change_ids_max: 6,
             change_ids_warn: 6,
+            pending_ids_max: 64,
+            labels: LabelRetention::Committed,
             block_max: 5,
         };
         let (sequencer, house) = house(limits.clone(), FIRST, FIRST + WINDOW);

@@ -457,7 +457,7 @@ fn continues(before: &Begin, begin: &Begin) -> bool {
 /// Does in the decided state what a published event asks for.
 fn settle_up(publisher: &mut Publisher, applied: Applied) {
     match applied {
-        Applied::Ended(tx) => publisher.forget(tx),
+        Applied::Ended { tx, .. } => publisher.forget(tx),
         Applied::Window(end) => publisher.set_window_end(end),
         // The table was cleared when the reset was decided.
         Applied::Nothing | Applied::Reset(_) => {}

@@ -1,9 +1,10 @@
 //! What a decider has in its hands: seats for transactions about to begin, and a transaction about to end.
 
 use super::{
-    ABORTING, BEGUN, COMMITTING, DEADLINE, DECIDING, Entering, INVALIDATING, OPEN, REFUSED, STATE_MASK, TICKET, Table,
-    kind, snapshot, tag,
+    ABORTING, BEGUN, CHECKPOINTS_SHIFT, COMMITTING, DEADLINE, DECIDING, Entering, FLAG_PENDING, INVALIDATING,
+    LABEL_MASK, OPEN, REFUSED, STATE_MASK, TICKET, Table, kind, snapshot, tag,
 };
+use crate::labels::LabelId;
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 use crate::ring::Ticket;
 use crate::sync::{Ordering, Wait};
@@ -123,6 +124,39 @@ impl Held<'_> {
 
     pub(crate) fn deadline(&self) -> SequencerTime {
         SequencerTime(self.field(DEADLINE))
+    }
+
+    pub(crate) fn label(&self) -> LabelId {
+        LabelId((self.extra() & LABEL_MASK) as u16)
+    }
+
+    /// Further write pointers that it took.
+    pub(crate) fn checkpoints(&self) -> u32 {
+        self.extra() >> CHECKPOINTS_SHIFT
+    }
+
+    /// One further write pointer was taken; there is room for it.
+    pub(crate) fn add_checkpoint(&self) {
+        self.set_extra(self.extra() + (1 << CHECKPOINTS_SHIFT));
+    }
+
+    /// True if a checked change set is kept for it.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.extra() & FLAG_PENDING != 0
+    }
+
+    pub(crate) fn set_pending(&self, kept: bool) {
+        let others = self.extra() & !FLAG_PENDING;
+        self.set_extra(if kept { others | FLAG_PENDING } else { others });
+    }
+
+    // Relaxed, both: only the owner writes, and the next one comes after it (pair A).
+    fn extra(&self) -> u32 {
+        self.table.extras[self.at].load(Ordering::Relaxed)
+    }
+
+    fn set_extra(&self, extra: u32) {
+        self.table.extras[self.at].store(extra, Ordering::Relaxed);
     }
 
     /// The ticket of the refusal, if that was in this run.

@@ -44,7 +44,7 @@ impl House {
     /// Applies an event and does for the decided state what it asks for.
     pub fn apply(&mut self, event: Event) {
         match apply(&mut self.published, &event) {
-            Applied::Ended(tx) => {
+            Applied::Ended { tx, .. } => {
                 self.publisher.forget(tx);
                 self.ends.push(event);
             }
