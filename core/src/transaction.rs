@@ -232,13 +232,19 @@ pub enum Full {
     /// The log has no room for a further segment.
     #[error("the log has no room for a further segment")]
     Disk = 5,
+    /// As many fences are waited for as may be.
+    #[error("too many fences are waited for")]
+    Fences = 6,
+    /// As many images are being read as may be.
+    #[error("too many images are being read")]
+    Images = 7,
 }
 
 impl Full {
     /// The bound with this number on the wire.
     pub fn from_u8(code: u8) -> Option<Full> {
         use Full::*;
-        [Window, OpenTransactions, EventRing, Invalid, Disk].into_iter().find(|f| *f as u8 == code)
+        [Window, OpenTransactions, EventRing, Invalid, Disk, Fences, Images].into_iter().find(|f| *f as u8 == code)
     }
 }
 

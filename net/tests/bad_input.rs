@@ -369,7 +369,7 @@ fn an_unsupported_frame_flag_is_malformed() {
 fn a_begin_that_names_a_snapshot_nobody_has_gets_a_whole_one() {
     beside_a_bystander(Running::connect, |raw| {
         let base = Some(seriatim_core::SnapshotId { boot: 1, number: 99 });
-        let asked = BeginRequest { options: BeginOptions::default(), count: 1, base };
+        let asked = BeginRequest { options: BeginOptions::default(), count: 1, base, label: None };
         let whole = raw.ask(
             |out, id| request::begin(out, id, &asked),
             |reply| match reply {

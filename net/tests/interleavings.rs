@@ -565,7 +565,7 @@ fn pointers_tell_the_time_and_many_begins_share_a_frame() {
     let now_ms = seriatim_net::Clock::wall_ms(&machine.clock);
     assert!(now_ms - tx.ms_since_epoch() <= 1, "{tx} at {now_ms}");
     assert_eq!(tx.0 / POINTERS_PER_MS, tx.ms_since_epoch());
-    let asked = BeginRequest { options: BeginOptions::default(), count: 64, base: None };
+    let asked = BeginRequest { options: BeginOptions::default(), count: 64, base: None, label: None };
     let id = house.send(client, |out, id| request::begin(out, id, &asked));
     house.turn();
     let count = house.reply(client, id, |reply| match reply {

@@ -43,9 +43,21 @@ pub enum Op {
     Reset = 12,
     /// Asks for the same bytes back.
     Ping = 13,
+    /// Checks what commits would come to, and keeps their change sets.
+    CanCommit = 14,
+    /// Takes further write pointers.
+    Checkpoint = 15,
+    /// Forgets invalid transactions one by one.
+    Truncate = 16,
+    /// Forgets invalid transactions up to a pointer.
+    TruncateBefore = 17,
+    /// Waits until every transaction that was open when it was asked has ended.
+    Fence = 18,
+    /// Reads the published state, page by page.
+    Image = 19,
 }
 
-const OPS: [Op; 13] = [
+const OPS: [Op; 19] = [
     Op::Hello,
     Op::Begin,
     Op::Commit,
@@ -59,6 +71,12 @@ const OPS: [Op; 13] = [
     Op::List,
     Op::Reset,
     Op::Ping,
+    Op::CanCommit,
+    Op::Checkpoint,
+    Op::Truncate,
+    Op::TruncateBefore,
+    Op::Fence,
+    Op::Image,
 ];
 
 impl Op {

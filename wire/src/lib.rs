@@ -27,17 +27,21 @@ pub mod reply;
 pub mod request;
 mod snapshot;
 mod state;
+mod upkeep;
 
 pub use error::{DecodeError, ErrorCode, ErrorReply};
 pub use frame::{FLAG_MORE, Frame, FrameWriter, Frames, Op};
 pub use frame_buffer::FrameBuffer;
 pub use hello::{Hello, HelloLimits, HelloReply, StoreId};
-pub use items::{CommitItem, CommitItems, Pointers, commit_item_bytes, put_commit_item};
-pub use outcome::{Bools, Outcomes, Statuses};
+pub use items::{
+    Checkpoints, CommitItem, CommitItems, Pointers, commit_item_bytes, put_checkpoint_item, put_commit_item,
+};
+pub use outcome::{Bools, Outcomes, Results, Statuses};
 pub use reply::{Block, Reply};
 pub use request::{BeginRequest, Request};
 pub use snapshot::{SnapshotBytes, decode_snapshot, encode_snapshot};
 pub use state::{ListKind, ListRequest, Listed, Listing, State};
+pub use upkeep::{Fenced, IMAGE_PAGE_BYTES_MAX, ImagePage, ImageRequest, Truncated};
 
 /// The protocol's version; there has been no other.
 pub const VERSION: u16 = 1;

@@ -1,8 +1,10 @@
 //! How transactions ended, one after the other, in replies.
 
-use seriatim_core::{BeginError, CommitError, CommitNumber, Full, InvalidCause, Status};
+use std::sync::Arc;
 
-use crate::bytes::{Reader, put_distance, put_u64, put_varint};
+use seriatim_core::{BeginError, CommitError, CommitNumber, Full, InvalidCause, Status, WritePointer};
+
+use crate::bytes::{Reader, put_distance, put_text, put_u64, put_varint};
 use crate::error::DecodeError;
 
 pub(crate) fn put_status(body: &mut Vec<u8>, status: Status) {
@@ -72,54 +74,95 @@ pub(crate) fn take_begin_error(reader: &mut Reader<'_>) -> Result<Option<BeginEr
 
 /// Writes the outcome of one commit; `last` is the commit number before it in the same frame, at first 0.
 pub(crate) fn put_outcome(body: &mut Vec<u8>, outcome: &Result<CommitNumber, CommitError>, last: &mut u64) {
-    match *outcome {
+    match outcome {
         Ok(csn) => {
             body.push(0);
             put_distance(body, *last, csn.0);
             *last = csn.0;
         }
-        Err(CommitError::Conflict { tx, change_id, csn, winner }) => {
-            body.push(1);
-            put_u64(body, tx.0);
-            put_u64(body, change_id);
-            put_varint(body, csn.0);
-            put_u64(body, winner.map_or(0, |winner| winner.0));
-        }
-        Err(CommitError::TooOld { tx, snapshot, mark }) => {
-            body.push(2);
-            put_u64(body, tx.0);
-            put_varint(body, snapshot.0);
-            put_varint(body, mark.0);
-        }
-        Err(CommitError::Expired { tx }) => {
-            body.push(3);
-            put_u64(body, tx.0);
-        }
-        Err(CommitError::NotInProgress { tx, ended }) => {
-            body.push(4);
-            put_u64(body, tx.0);
-            put_status(body, ended);
-        }
-        Err(CommitError::ChangeSetTooLarge { len, max }) => put_asked(body, 5, len, max),
-        Err(CommitError::LongWithChanges { tx }) => {
-            body.push(6);
-            put_u64(body, tx.0);
-        }
-        Err(CommitError::Overloaded(full)) => body.extend_from_slice(&[7, full as u8]),
+        Err(error) => put_commit_error(body, error),
     }
 }
 
 fn take_outcome(reader: &mut Reader<'_>, last: &mut u64) -> Result<Result<CommitNumber, CommitError>, DecodeError> {
-    Ok(Err(match reader.u8()? {
-        0 => {
-            *last = reader.distance(*last)?;
-            return Ok(Ok(CommitNumber(*last)));
+    take_commit_error(reader, |reader| {
+        *last = reader.distance(*last)?;
+        Ok(CommitNumber(*last))
+    })
+}
+
+/// Writes what a check of a commit came to.
+pub(crate) fn put_advice(body: &mut Vec<u8>, advice: &Result<(), CommitError>) {
+    match advice {
+        Ok(()) => body.push(0),
+        Err(error) => put_commit_error(body, error),
+    }
+}
+
+/// Writes what a checkpoint came to.
+pub(crate) fn put_checkpoint(body: &mut Vec<u8>, checkpoint: &Result<WritePointer, CommitError>) {
+    match checkpoint {
+        Ok(pointer) => {
+            body.push(0);
+            put_u64(body, pointer.0);
         }
+        Err(error) => put_commit_error(body, error),
+    }
+}
+
+/// Writes a refusal. 0 is kept for what was not refused.
+fn put_commit_error(body: &mut Vec<u8>, error: &CommitError) {
+    let mut put = |code: u8, tx: &WritePointer| {
+        body.push(code);
+        put_u64(body, tx.0);
+    };
+    match error {
+        CommitError::Conflict { tx, change_id, csn, winner, label } => {
+            put(1, tx);
+            put_u64(body, *change_id);
+            put_varint(body, csn.0);
+            put_u64(body, winner.map_or(0, |winner| winner.0));
+            put_text(body, label.as_deref().unwrap_or_default());
+        }
+        CommitError::TooOld { tx, snapshot, mark } => {
+            put(2, tx);
+            put_varint(body, snapshot.0);
+            put_varint(body, mark.0);
+        }
+        CommitError::Expired { tx } => put(3, tx),
+        CommitError::NotInProgress { tx, ended } => {
+            put(4, tx);
+            put_status(body, *ended);
+        }
+        CommitError::ChangeSetTooLarge { len, max } => put_asked(body, 5, *len, *max),
+        CommitError::LongWithChanges { tx } => put(6, tx),
+        CommitError::Overloaded(full) => body.extend_from_slice(&[7, *full as u8]),
+        CommitError::NeedChanges { tx } => put(8, tx),
+        CommitError::CheckpointMismatch { tx, known, named } => {
+            put(9, tx);
+            put_varint(body, u64::from(*known));
+            put_varint(body, u64::from(*named));
+        }
+        CommitError::TooManyCheckpoints { tx, max } => {
+            put(10, tx);
+            put_varint(body, u64::from(*max));
+        }
+    }
+}
+
+/// Reads a refusal, or with `take` what was not refused.
+fn take_commit_error<'a, T>(
+    reader: &mut Reader<'a>,
+    take: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<Result<T, CommitError>, DecodeError> {
+    Ok(Err(match reader.u8()? {
+        0 => return Ok(Ok(take(reader)?)),
         1 => CommitError::Conflict {
             tx: reader.pointer()?,
             change_id: reader.u64()?,
             csn: CommitNumber(reader.varint()?),
             winner: Some(reader.pointer()?).filter(|winner| winner.0 != 0),
+            label: take_label(reader)?,
         },
         2 => CommitError::TooOld {
             tx: reader.pointer()?,
@@ -131,8 +174,22 @@ fn take_outcome(reader: &mut Reader<'_>, last: &mut u64) -> Result<Result<Commit
         5 => CommitError::ChangeSetTooLarge { len: reader.varint()?, max: reader.varint()? },
         6 => CommitError::LongWithChanges { tx: reader.pointer()? },
         7 => CommitError::Overloaded(take_full(reader)?),
+        8 => CommitError::NeedChanges { tx: reader.pointer()? },
+        9 => CommitError::CheckpointMismatch {
+            tx: reader.pointer()?,
+            known: reader.varint_u32("number of checkpoints")?,
+            named: reader.varint_u32("number of checkpoints")?,
+        },
+        10 => {
+            CommitError::TooManyCheckpoints { tx: reader.pointer()?, max: reader.varint_u32("limit of checkpoints")? }
+        }
         code => return Err(DecodeError::UnknownNumber { what: "outcome of a commit", code: u64::from(code) }),
     }))
+}
+
+/// A label, if there is one.
+pub(crate) fn take_label(reader: &mut Reader<'_>) -> Result<Option<Arc<str>>, DecodeError> {
+    Ok(Some(reader.text("label")?).filter(|label| !label.is_empty()).map(Arc::from))
 }
 
 /// What each transaction of a commit came to, in the order of the request.
@@ -169,6 +226,55 @@ impl Iterator for Outcomes<'_> {
 }
 
 impl ExactSizeIterator for Outcomes<'_> {}
+
+/// What each check or checkpoint of a frame came to, in the order of the request.
+#[derive(Clone, Debug)]
+pub struct Results<'a, T> {
+    rest: Reader<'a>,
+    left: usize,
+    take: fn(&mut Reader<'a>) -> Result<Result<T, CommitError>, DecodeError>,
+}
+
+impl<'a> Results<'a, ()> {
+    pub(crate) fn of_checks(body: &'a [u8]) -> Result<Results<'a, ()>, DecodeError> {
+        Results::decode(body, |reader| take_commit_error(reader, |_| Ok(())))
+    }
+}
+
+impl<'a> Results<'a, WritePointer> {
+    pub(crate) fn of_checkpoints(body: &'a [u8]) -> Result<Results<'a, WritePointer>, DecodeError> {
+        Results::decode(body, |reader| take_commit_error(reader, |reader| reader.pointer()))
+    }
+}
+
+impl<'a, T> Results<'a, T> {
+    fn decode(
+        body: &'a [u8],
+        take: fn(&mut Reader<'a>) -> Result<Result<T, CommitError>, DecodeError>,
+    ) -> Result<Results<'a, T>, DecodeError> {
+        let (mut reader, mut left) = (Reader(body), 0);
+        while !reader.is_empty() {
+            let _ = take(&mut reader)?;
+            left += 1;
+        }
+        Ok(Results { rest: Reader(body), left, take })
+    }
+}
+
+impl<T> Iterator for Results<'_, T> {
+    type Item = Result<T, CommitError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        (self.take)(&mut self.rest).ok()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<T> ExactSizeIterator for Results<'_, T> {}
 
 /// Where each named transaction stands, in the order of the request.
 #[derive(Clone, Debug)]
@@ -234,8 +340,6 @@ impl<'a> Bools<'a> {
 /// One of every status and every outcome there is.
 #[cfg(test)]
 pub(crate) mod examples {
-    use seriatim_core::WritePointer;
-
     use super::*;
 
     pub(crate) fn statuses() -> Vec<Status> {
@@ -262,7 +366,10 @@ pub(crate) mod examples {
 
     pub(crate) fn outcomes() -> Vec<Result<CommitNumber, CommitError>> {
         let tx = WritePointer(1_700_000_000_000_000_005);
-        let conflict = |winner| CommitError::Conflict { tx, change_id: u64::MAX, csn: CommitNumber(9), winner };
+        let conflict = |winner: Option<WritePointer>| {
+            let label = winner.map(|_| "nightly".into());
+            CommitError::Conflict { tx, change_id: u64::MAX, csn: CommitNumber(9), winner, label }
+        };
         let mut outcomes = vec![
             Ok(CommitNumber(1_000_000)),
             Ok(CommitNumber(1_000_001)),
@@ -273,6 +380,9 @@ pub(crate) mod examples {
             Err(CommitError::Expired { tx }),
             Err(CommitError::ChangeSetTooLarge { len: 1 << 21, max: 1 << 20 }),
             Err(CommitError::LongWithChanges { tx }),
+            Err(CommitError::NeedChanges { tx }),
+            Err(CommitError::CheckpointMismatch { tx, known: 300, named: 0 }),
+            Err(CommitError::TooManyCheckpoints { tx, max: 32_767 }),
         ];
         outcomes.extend(statuses().into_iter().map(|ended| Err(CommitError::NotInProgress { tx, ended })));
         let full = [Full::Window, Full::OpenTransactions, Full::EventRing, Full::Invalid, Full::Disk];
@@ -294,6 +404,18 @@ mod tests {
         let read = Outcomes::decode(&body).unwrap();
         assert_eq!(read.len(), examples::outcomes().len());
         assert!(read.eq(examples::outcomes()));
+    }
+
+    #[test]
+    fn checks_and_checkpoints_read_back_with_their_values() {
+        let errors: Vec<CommitError> = examples::outcomes().into_iter().filter_map(Result::err).collect();
+        let checks: Vec<_> = [Ok(())].into_iter().chain(errors.iter().cloned().map(Err)).collect();
+        let checkpoints: Vec<_> = [Ok(WritePointer(77))].into_iter().chain(errors.into_iter().map(Err)).collect();
+        let (mut body, mut other) = (Vec::new(), Vec::new());
+        checks.iter().for_each(|check| put_advice(&mut body, check));
+        checkpoints.iter().for_each(|checkpoint| put_checkpoint(&mut other, checkpoint));
+        assert!(Results::of_checks(&body).unwrap().eq(checks));
+        assert!(Results::of_checkpoints(&other).unwrap().eq(checkpoints));
     }
 
     #[test]

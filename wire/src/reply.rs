@@ -6,9 +6,13 @@ use crate::bytes::{Reader, put_u64, put_varint};
 use crate::error::{DecodeError, ErrorReply};
 use crate::frame::{Frame, FrameWriter, Op};
 use crate::hello::HelloReply;
-use crate::outcome::{Bools, Outcomes, Statuses, put_begin_error, put_outcome, put_status, take_begin_error};
+use crate::outcome::{
+    Bools, Outcomes, Results, Statuses, put_advice, put_begin_error, put_checkpoint, put_outcome, put_status,
+    take_begin_error,
+};
 use crate::snapshot::{SnapshotBytes, encode_snapshot};
 use crate::state::{Listed, Listing, State};
+use crate::upkeep::{Fenced, ImagePage, Truncated};
 
 /// Neighbouring pointers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +75,18 @@ pub enum Reply<'a> {
     },
     /// See [`Op::Ping`].
     Ping(&'a [u8]),
+    /// See [`Op::CanCommit`].
+    CanCommit(Results<'a, ()>),
+    /// See [`Op::Checkpoint`].
+    Checkpoint(Results<'a, WritePointer>),
+    /// See [`Op::Truncate`]: whether each was invalid.
+    Truncate(Bools<'a>),
+    /// See [`Op::TruncateBefore`].
+    TruncateBefore(Truncated),
+    /// See [`Op::Fence`].
+    Fence(Fenced),
+    /// See [`Op::Image`].
+    Image(ImagePage<'a>),
     /// The request was not done.
     Error(ErrorReply<'a>),
 }
@@ -108,6 +124,9 @@ impl<'a> Reply<'a> {
             Op::Settle => return Statuses::decode(body).map(Reply::Settle),
             Op::State => return State::decode(body).map(Reply::State),
             Op::List => return Listing::decode(body).map(Reply::List),
+            Op::CanCommit => return Results::of_checks(body).map(Reply::CanCommit),
+            Op::Checkpoint => return Results::of_checkpoints(body).map(Reply::Checkpoint),
+            Op::Truncate => return Bools::decode(body).map(Reply::Truncate),
             Op::Snapshot => return Ok(Reply::Snapshot(SnapshotBytes(body))),
             Op::Ping => return Ok(Reply::Ping(body)),
             Op::Begin => Reply::Begin(match take_begin_error(&mut reader)? {
@@ -119,6 +138,9 @@ impl<'a> Reply<'a> {
                 Some(error) => Err(error),
             }),
             Op::Reset => Reply::Reset { floor: reader.pointer()? },
+            Op::TruncateBefore => Reply::TruncateBefore(Truncated::take(&mut reader)?),
+            Op::Fence => Reply::Fence(Fenced::take(&mut reader)?),
+            Op::Image => Reply::Image(ImagePage::take(&mut reader)?),
         };
         reader.finish()?;
         Ok(reply)
@@ -169,9 +191,10 @@ pub fn statuses(out: &mut Vec<u8>, op: Op, id: u64, statuses: impl IntoIterator<
     frame.finish();
 }
 
-/// Appends the reply to an invalidate: whether each transaction was ended by it, in its order.
-pub fn invalidate(out: &mut Vec<u8>, id: u64, ended: impl IntoIterator<Item = bool>) {
-    let mut frame = FrameWriter::reply(out, Op::Invalidate, id);
+/// Appends the reply to an [`Op::Invalidate`] or an [`Op::Truncate`]: whether it changed anything for each transaction, in
+/// its order.
+pub fn bools(out: &mut Vec<u8>, op: Op, id: u64, ended: impl IntoIterator<Item = bool>) {
+    let mut frame = FrameWriter::reply(out, op, id);
     frame.body().extend(ended.into_iter().map(u8::from));
     frame.finish();
 }
@@ -232,6 +255,41 @@ pub fn reset(out: &mut Vec<u8>, id: u64, floor: WritePointer) {
 pub fn ping(out: &mut Vec<u8>, id: u64, bytes: &[u8]) {
     let mut frame = FrameWriter::reply(out, Op::Ping, id);
     frame.body().extend_from_slice(bytes);
+    frame.finish();
+}
+
+/// Appends the reply to a check: what each commit would come to, in its order.
+pub fn can_commit(out: &mut Vec<u8>, id: u64, checks: impl IntoIterator<Item = Result<(), CommitError>>) {
+    let mut frame = FrameWriter::reply(out, Op::CanCommit, id);
+    checks.into_iter().for_each(|check| put_advice(frame.body(), &check));
+    frame.finish();
+}
+
+/// Appends the reply to checkpoints: the pointer of each, in their order.
+pub fn checkpoint(out: &mut Vec<u8>, id: u64, taken: impl IntoIterator<Item = Result<WritePointer, CommitError>>) {
+    let mut frame = FrameWriter::reply(out, Op::Checkpoint, id);
+    taken.into_iter().for_each(|taken| put_checkpoint(frame.body(), &taken));
+    frame.finish();
+}
+
+/// Appends the reply to a truncation up to a pointer.
+pub fn truncate_before(out: &mut Vec<u8>, id: u64, truncated: Truncated) {
+    let mut frame = FrameWriter::reply(out, Op::TruncateBefore, id);
+    truncated.encode(frame.body());
+    frame.finish();
+}
+
+/// Appends the reply to a fence.
+pub fn fence(out: &mut Vec<u8>, id: u64, fenced: Fenced) {
+    let mut frame = FrameWriter::reply(out, Op::Fence, id);
+    fenced.encode(frame.body());
+    frame.finish();
+}
+
+/// Appends a page of an image.
+pub fn image(out: &mut Vec<u8>, id: u64, page: ImagePage<'_>) {
+    let mut frame = FrameWriter::reply(out, Op::Image, id);
+    page.encode(frame.body());
     frame.finish();
 }
 

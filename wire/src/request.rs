@@ -1,23 +1,26 @@
 //! Requests: what a client sends. Each function appends one whole frame.
 
-use seriatim_core::{BeginOptions, ChangeSet, Kind, SnapshotId, WritePointer};
+use seriatim_core::{BeginOptions, ChangeSet, Kind, SnapshotId, Submission, WritePointer};
 
-use crate::bytes::{Reader, put_u64, put_varint};
+use crate::bytes::{Reader, put_text, put_u64, put_varint};
 use crate::error::DecodeError;
 use crate::frame::{Frame, FrameWriter, Op};
 use crate::hello::{Hello, StoreId};
-use crate::items::{CommitItems, Pointers, put_commit_item};
+use crate::items::{Checkpoints, CommitItems, Pointers, put_checkpoint_item, put_commit_item};
 use crate::state::ListRequest;
+use crate::upkeep::ImageRequest;
 
 /// Asks for one or more transactions with the same options, on one snapshot, with neighbouring pointers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BeginRequest {
+pub struct BeginRequest<'a> {
     /// How they wish to begin.
     pub options: BeginOptions,
     /// How many; at most the block of the server's [`HelloLimits`](crate::HelloLimits).
     pub count: u32,
     /// A snapshot that the client has, to be told the difference only.
     pub base: Option<SnapshotId>,
+    /// A label of their own, instead of the session's; 64 bytes count.
+    pub label: Option<&'a str>,
 }
 
 /// A request as it was read; items lie where the frame lies.
@@ -26,7 +29,7 @@ pub enum Request<'a> {
     /// See [`Op::Hello`].
     Hello(Hello<'a>),
     /// See [`Op::Begin`].
-    Begin(BeginRequest),
+    Begin(BeginRequest<'a>),
     /// See [`Op::Commit`].
     Commit(CommitItems<'a>),
     /// See [`Op::Abort`]. The client says that no write of these stands in any store.
@@ -58,6 +61,24 @@ pub enum Request<'a> {
     },
     /// See [`Op::Ping`].
     Ping(&'a [u8]),
+    /// See [`Op::CanCommit`].
+    CanCommit(CommitItems<'a>),
+    /// See [`Op::Checkpoint`]: transactions, and which of its checkpoints each asks for, counted from 1.
+    Checkpoint(Checkpoints<'a>),
+    /// See [`Op::Truncate`]. Whoever asks says that nothing of these stands in any store.
+    Truncate(Pointers<'a>),
+    /// See [`Op::TruncateBefore`]. Whoever asks says that nothing of these stands in any store.
+    TruncateBefore {
+        /// The first pointer that is kept.
+        bound: WritePointer,
+    },
+    /// See [`Op::Fence`].
+    Fence {
+        /// How long to wait.
+        timeout_ms: u64,
+    },
+    /// See [`Op::Image`].
+    Image(ImageRequest),
 }
 
 impl<'a> Request<'a> {
@@ -79,6 +100,9 @@ impl<'a> Request<'a> {
             Op::Invalidate => return Pointers::decode(body).map(Request::Invalidate),
             Op::Status => return Pointers::decode(body).map(Request::Status),
             Op::Settle => return Pointers::decode(body).map(Request::Settle),
+            Op::CanCommit => return CommitItems::decode(body).map(Request::CanCommit),
+            Op::Checkpoint => return Checkpoints::decode(body).map(Request::Checkpoint),
+            Op::Truncate => return Pointers::decode(body).map(Request::Truncate),
             Op::List => return ListRequest::decode(body).map(Request::List),
             Op::Ping => return Ok(Request::Ping(body)),
             Op::Begin => Request::Begin(take_begin(&mut reader)?),
@@ -86,6 +110,9 @@ impl<'a> Request<'a> {
             Op::Timestamps => Request::Timestamps { count: reader.varint()? },
             Op::State => Request::State,
             Op::Reset => Request::Reset { store: StoreId(reader.u128()?) },
+            Op::TruncateBefore => Request::TruncateBefore { bound: reader.pointer()? },
+            Op::Fence => Request::Fence { timeout_ms: reader.varint()? },
+            Op::Image => Request::Image(ImageRequest { number: reader.u64()?, offset: reader.varint()? }),
         };
         reader.finish()?;
         Ok(request)
@@ -97,9 +124,10 @@ const FLAG_DEFERRED: u8 = 2;
 const FLAG_DETACHED: u8 = 4;
 const FLAG_TIMEOUT: u8 = 8;
 const FLAG_BASE: u8 = 16;
+const FLAG_LABEL: u8 = 32;
 
 /// Appends a begin.
-pub fn begin(out: &mut Vec<u8>, id: u64, request: &BeginRequest) {
+pub fn begin(out: &mut Vec<u8>, id: u64, request: &BeginRequest<'_>) {
     let mut frame = FrameWriter::request(out, Op::Begin, id);
     let body = frame.body();
     let BeginOptions { kind, timeout_ms, deferred, detached } = request.options;
@@ -109,6 +137,7 @@ pub fn begin(out: &mut Vec<u8>, id: u64, request: &BeginRequest) {
         (detached, FLAG_DETACHED),
         (timeout_ms.is_some(), FLAG_TIMEOUT),
         (request.base.is_some(), FLAG_BASE),
+        (request.label.is_some(), FLAG_LABEL),
     ];
     body.push(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
     put_varint(body, u64::from(request.count));
@@ -119,40 +148,97 @@ pub fn begin(out: &mut Vec<u8>, id: u64, request: &BeginRequest) {
         put_u64(body, base.boot);
         put_varint(body, base.number);
     }
+    if let Some(label) = request.label {
+        put_text(body, label);
+    }
     frame.finish();
 }
 
-fn take_begin(reader: &mut Reader<'_>) -> Result<BeginRequest, DecodeError> {
+fn take_begin<'a>(reader: &mut Reader<'a>) -> Result<BeginRequest<'a>, DecodeError> {
     let flags = reader.u8()?;
-    if flags & !(FLAG_LONG | FLAG_DEFERRED | FLAG_DETACHED | FLAG_TIMEOUT | FLAG_BASE) != 0 {
+    if flags & !(FLAG_LONG | FLAG_DEFERRED | FLAG_DETACHED | FLAG_TIMEOUT | FLAG_BASE | FLAG_LABEL) != 0 {
         return Err(DecodeError::UnknownFlags { what: "begin", flags: u32::from(flags) });
     }
     let count = reader.varint_u32("number of transactions")?;
     let timeout_ms = if flags & FLAG_TIMEOUT != 0 { Some(reader.varint()?) } else { None };
     let base =
         if flags & FLAG_BASE != 0 { Some(SnapshotId { boot: reader.u64()?, number: reader.varint()? }) } else { None };
+    let label = if flags & FLAG_LABEL != 0 { Some(reader.text("label")?) } else { None };
     let options = BeginOptions {
         kind: if flags & FLAG_LONG != 0 { Kind::Long } else { Kind::Short },
         timeout_ms,
         deferred: flags & FLAG_DEFERRED != 0,
         detached: flags & FLAG_DETACHED != 0,
     };
-    Ok(BeginRequest { options, count, base })
+    Ok(BeginRequest { options, count, base, label })
 }
 
 /// Appends a commit of some transactions, answered in their order.
 ///
 /// # Panics
 /// If the items are over [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX); see [`commit_item_bytes`](crate::commit_item_bytes).
-pub fn commit<'c>(out: &mut Vec<u8>, id: u64, items: impl IntoIterator<Item = (WritePointer, &'c ChangeSet)>) {
-    let mut frame = FrameWriter::request(out, Op::Commit, id);
-    for (tx, changes) in items {
-        put_commit_item(frame.body(), tx, changes);
+pub fn commit<'c, S: Into<Submission<'c>>>(
+    out: &mut Vec<u8>,
+    id: u64,
+    items: impl IntoIterator<Item = (WritePointer, S)>,
+) {
+    put_items(out, Op::Commit, id, items);
+}
+
+/// Appends a check of what commits would come to, answered in their order.
+///
+/// # Panics
+/// As [`commit`].
+pub fn can_commit<'c>(out: &mut Vec<u8>, id: u64, items: impl IntoIterator<Item = (WritePointer, &'c ChangeSet)>) {
+    put_items(out, Op::CanCommit, id, items);
+}
+
+fn put_items<'c, S: Into<Submission<'c>>>(
+    out: &mut Vec<u8>,
+    op: Op,
+    id: u64,
+    items: impl IntoIterator<Item = (WritePointer, S)>,
+) {
+    let mut frame = FrameWriter::request(out, op, id);
+    for (tx, submission) in items {
+        put_commit_item(frame.body(), tx, submission);
     }
     frame.finish();
 }
 
-/// Appends a request that names transactions: [`Op::Abort`], [`Op::Invalidate`], [`Op::Status`] or [`Op::Settle`].
+/// Appends a request for further pointers: of each transaction its checkpoint with this number, counted from 1.
+pub fn checkpoint(out: &mut Vec<u8>, id: u64, items: impl IntoIterator<Item = (WritePointer, u32)>) {
+    let mut frame = FrameWriter::request(out, Op::Checkpoint, id);
+    for (tx, number) in items {
+        put_checkpoint_item(frame.body(), tx, number);
+    }
+    frame.finish();
+}
+
+/// Appends a request to forget everything invalid below a pointer.
+pub fn truncate_before(out: &mut Vec<u8>, id: u64, bound: WritePointer) {
+    let mut frame = FrameWriter::request(out, Op::TruncateBefore, id);
+    put_u64(frame.body(), bound.0);
+    frame.finish();
+}
+
+/// Appends a request to wait until all that is open now has ended.
+pub fn fence(out: &mut Vec<u8>, id: u64, timeout_ms: u64) {
+    let mut frame = FrameWriter::request(out, Op::Fence, id);
+    put_varint(frame.body(), timeout_ms);
+    frame.finish();
+}
+
+/// Appends a request for a page of an image.
+pub fn image(out: &mut Vec<u8>, id: u64, request: ImageRequest) {
+    let mut frame = FrameWriter::request(out, Op::Image, id);
+    put_u64(frame.body(), request.number);
+    put_varint(frame.body(), request.offset);
+    frame.finish();
+}
+
+/// Appends a request that names transactions: [`Op::Abort`], [`Op::Invalidate`], [`Op::Status`], [`Op::Settle`] or
+/// [`Op::Truncate`].
 ///
 /// # Panics
 /// If there are more than 2^21 of them, which is what a frame holds.

@@ -1,11 +1,13 @@
 //! What a server tells about itself: counters, and lists of what is open or invalid.
 
+use std::sync::Arc;
+
 use seriatim_core::{CommitNumber, Kind, Status, WritePointer};
 
 use crate::bytes::{Reader, put_text, put_u64, put_varint};
 use crate::error::DecodeError;
 use crate::hello::StoreId;
-use crate::outcome::{put_status, take_status};
+use crate::outcome::{put_status, take_label, take_status};
 
 /// A server's counters at one moment: of its published state, which is durable, but for the open transactions and the
 /// pointer that comes next.
@@ -151,7 +153,7 @@ impl ListRequest {
 }
 
 /// One line of a list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
     /// The transaction, or the first pointer of an interval that a crash left unaccounted.
     pub tx: WritePointer,
@@ -171,12 +173,18 @@ pub struct Listed {
     pub session: u64,
     /// Commit number of its snapshot, 0 if unknown.
     pub snapshot: CommitNumber,
+    /// Further write pointers that it took.
+    pub checkpoints: u32,
+    /// Its label, if it has one that is kept.
+    pub label: Option<Arc<str>>,
 }
 
 const FLAG_LONG: u8 = 1;
 const FLAG_DEFERRED: u8 = 2;
 const FLAG_DETACHED: u8 = 4;
 const FLAG_REMAINING: u8 = 8;
+const FLAG_CHECKPOINTS: u8 = 16;
+const FLAG_LABEL: u8 = 32;
 
 impl Listed {
     pub(crate) fn encode(&self, body: &mut Vec<u8>) {
@@ -187,6 +195,8 @@ impl Listed {
             (self.deferred, FLAG_DEFERRED),
             (self.detached, FLAG_DETACHED),
             (self.remaining_ms.is_some(), FLAG_REMAINING),
+            (self.checkpoints > 0, FLAG_CHECKPOINTS),
+            (self.label.is_some(), FLAG_LABEL),
         ];
         body.push(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
         put_status(body, self.status);
@@ -195,11 +205,17 @@ impl Listed {
         }
         put_u64(body, self.session);
         put_varint(body, self.snapshot.0);
+        if self.checkpoints > 0 {
+            put_varint(body, u64::from(self.checkpoints));
+        }
+        if let Some(label) = &self.label {
+            put_text(body, label);
+        }
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Listed, DecodeError> {
         let (tx, count, flags) = (reader.pointer()?, reader.varint()?, reader.u8()?);
-        if flags & !(FLAG_LONG | FLAG_DEFERRED | FLAG_DETACHED | FLAG_REMAINING) != 0 {
+        if flags & !(FLAG_LONG | FLAG_DEFERRED | FLAG_DETACHED | FLAG_REMAINING | FLAG_CHECKPOINTS | FLAG_LABEL) != 0 {
             return Err(DecodeError::UnknownFlags { what: "list entry", flags: u32::from(flags) });
         }
         Ok(Listed {
@@ -212,6 +228,8 @@ impl Listed {
             remaining_ms: if flags & FLAG_REMAINING != 0 { Some(reader.varint()?) } else { None },
             session: reader.u64()?,
             snapshot: CommitNumber(reader.varint()?),
+            checkpoints: if flags & FLAG_CHECKPOINTS != 0 { reader.varint_u32("number of checkpoints")? } else { 0 },
+            label: if flags & FLAG_LABEL != 0 { take_label(reader)? } else { None },
         })
     }
 }

@@ -130,8 +130,9 @@ fn every_cut_of_a_frame_is_refused_or_means_fewer_items() {
         for end in HEADER_BYTES..bytes.len() {
             let cut = Frame { body: &bytes[HEADER_BYTES..end], ..frame(&bytes) };
             if let Ok(items) = use_request(&cut) {
-                let repeats = [Op::Commit, Op::Abort, Op::Invalidate, Op::Status, Op::Settle, Op::Ping];
-                assert!(repeats.iter().any(|op| *op as u8 == cut.op) && items <= whole, "{cut:?}");
+                let ends = [Op::Commit, Op::Abort, Op::Invalidate, Op::Status, Op::Settle, Op::Truncate];
+                let others = [Op::CanCommit, Op::Checkpoint, Op::Ping];
+                assert!(ends.iter().chain(&others).any(|op| *op as u8 == cut.op) && items <= whole, "{cut:?}");
             }
         }
     }

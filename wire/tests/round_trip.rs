@@ -57,7 +57,7 @@ fn a_hello_of_another_version_is_read_as_far_as_needed_to_refuse_it() {
 
 #[test]
 fn every_combination_of_begin_options_reads_back() {
-    for bits in 0..32u32 {
+    for bits in 0..64u32 {
         let has = |bit: u32| bits & (1 << bit) != 0;
         let options = BeginOptions {
             kind: if has(0) { Kind::Long } else { Kind::Short },
@@ -65,8 +65,12 @@ fn every_combination_of_begin_options_reads_back() {
             deferred: has(2),
             detached: has(3),
         };
-        let request =
-            BeginRequest { options, count: u32::MAX, base: has(4).then_some(SnapshotId { boot: 1, number: u64::MAX }) };
+        let request = BeginRequest {
+            options,
+            count: u32::MAX,
+            base: has(4).then_some(SnapshotId { boot: 1, number: u64::MAX }),
+            label: has(5).then_some("nightly"),
+        };
         let bytes = written(|out| request::begin(out, 1, &request));
         assert!(matches!(read(&bytes), Request::Begin(read) if read == request), "{request:?}");
     }
@@ -140,7 +144,7 @@ fn replies_read_back() {
     assert!(matches!(answer(&bytes), Reply::Commit(read) if read.clone().eq(outcomes())));
     let bytes = written(|out| reply::statuses(out, Op::Settle, 1, statuses()));
     assert!(matches!(answer(&bytes), Reply::Settle(read) if read.clone().eq(statuses())));
-    let bytes = written(|out| reply::invalidate(out, 1, [true, false]));
+    let bytes = written(|out| reply::bools(out, Op::Invalidate, 1, [true, false]));
     assert!(matches!(answer(&bytes), Reply::Invalidate(read) if read.iter().eq([true, false])));
     let bytes = written(|out| reply::state(out, 1, &state()));
     assert!(matches!(answer(&bytes), Reply::State(read) if read == state()));
@@ -186,12 +190,13 @@ fn the_examples_in_the_protocol_page_are_what_is_written() {
         server_time_ms: 1_790_000_000_000,
         limits: HelloLimits::default(),
     };
-    let conflict = CommitError::Conflict { tx, change_id: 0xe6c6_32b6_1e96_4e1f, csn: CommitNumber(9), winner: None };
+    let conflict =
+        CommitError::Conflict { tx, change_id: 0xe6c6_32b6_1e96_4e1f, csn: CommitNumber(9), winner: None, label: None };
     let error = ErrorReply { asked: 14, ..ErrorReply::new(ErrorCode::UnknownOp, "op 14 is not known") };
     let examples = [
         ("hello", written(|out| Hello { label: "bank", ..Hello::new(0x0123_4567_89ab_cdef) }.encode(out, 1))),
         ("hello reply", written(|out| hello_reply.encode(out, 1))),
-        ("begin", written(|out| request::begin(out, 2, &BeginRequest { options: short, count: 1, base }))),
+        ("begin", written(|out| request::begin(out, 2, &BeginRequest { options: short, count: 1, base, label: None }))),
         ("begin reply, unchanged", written(|out| reply::begin(out, 2, block, &quiet, Some(&quiet)))),
         ("begin reply, difference", written(|out| reply::begin(out, 2, block, &next, Some(&quiet)))),
         ("commit of a and the empty key", written(|out| request::commit(out, 3, [(tx, &changes)]))),

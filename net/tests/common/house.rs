@@ -302,7 +302,9 @@ impl<P: Plant> House<P> {
     }
 
     pub fn send_begin(&mut self, connection: ConnectionId, options: BeginOptions, count: u32) -> u64 {
-        self.send(connection, |out, id| request::begin(out, id, &BeginRequest { options, count, base: None }))
+        self.send(connection, |out, id| {
+            request::begin(out, id, &BeginRequest { options, count, base: None, label: None })
+        })
     }
 
     pub fn send_commit(&mut self, connection: ConnectionId, tx: WritePointer, keys: &[&str]) -> u64 {

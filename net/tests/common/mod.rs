@@ -245,7 +245,7 @@ impl Raw {
         options: &BeginOptions,
         count: u32,
     ) -> Result<(WritePointer, Arc<Snapshot>), BeginError> {
-        let asked = BeginRequest { options: *options, count, base: None };
+        let asked = BeginRequest { options: *options, count, base: None, label: None };
         let begun = self.ask(
             |out, id| request::begin(out, id, &asked),
             |reply| match reply {

@@ -67,13 +67,15 @@ pub fn requests() -> Vec<Vec<u8>> {
     push(&mut |out| Hello::new(99).encode(out, 1));
     let options = BeginOptions { kind: Kind::Long, timeout_ms: Some(5), deferred: true, detached: true };
     let base = Some(SnapshotId { boot: u64::MAX, number: 1 << 40 });
-    push(&mut |out| request::begin(out, 2, &BeginRequest { options, count: 1024, base }));
-    push(&mut |out| request::begin(out, 2, &BeginRequest { options: BeginOptions::default(), count: 1, base: None }));
+    push(&mut |out| request::begin(out, 2, &BeginRequest { options, count: 1024, base, label: Some("etl") }));
+    push(&mut |out| {
+        request::begin(out, 2, &BeginRequest { options: BeginOptions::default(), count: 1, base: None, label: None })
+    });
     push(&mut |out| {
         let sets: Vec<ChangeSet> = (0..20).map(|_| change_set(&mut random)).collect();
         request::commit(out, 3, sets.iter().enumerate().map(|(n, set)| (pointer(n as u64), set)));
     });
-    for op in [Op::Abort, Op::Invalidate, Op::Status, Op::Settle] {
+    for op in [Op::Abort, Op::Invalidate, Op::Status, Op::Settle, Op::Truncate] {
         push(&mut |out| request::pointers(out, op, 4, pointers.iter().copied()));
     }
     push(&mut |out| request::snapshot(out, 5, base));
@@ -84,6 +86,19 @@ pub fn requests() -> Vec<Vec<u8>> {
         push(&mut |out| request::list(out, 8, &ListRequest { kind, after: pointer(4), max: 100 }));
     }
     push(&mut |out| request::reset(out, 9, StoreId(u128::MAX)));
+    push(&mut |out| {
+        let sets: Vec<ChangeSet> = (0..5).map(|_| change_set(&mut random)).collect();
+        let submissions = sets.iter().enumerate().map(|(n, set)| {
+            let changes = if n % 2 == 0 { Changes::Given(set) } else { Changes::Checked(set.digest()) };
+            (pointer(n as u64), Submission { changes, checkpoints: 100 * n as u32 })
+        });
+        request::commit(out, 3, submissions);
+    });
+    push(&mut |out| request::can_commit(out, 11, [(pointer(4), &change_set(&mut Random::new(4)))]));
+    push(&mut |out| request::checkpoint(out, 12, [(pointer(4), 1), (pointer(5), u32::MAX)]));
+    push(&mut |out| request::truncate_before(out, 13, pointer(7)));
+    push(&mut |out| request::fence(out, 14, 30_000));
+    push(&mut |out| request::image(out, 15, ImageRequest { number: 9, offset: 1 << 40 }));
     push(&mut |out| request::ping(out, 10, b"are you there"));
     frames
 }
@@ -124,6 +139,8 @@ pub fn listed() -> Vec<Listed> {
         remaining_ms: Some(29_000),
         session: u64::MAX,
         snapshot: CommitNumber(100),
+        checkpoints: 300,
+        label: Some("nightly".into()),
     };
     let interval = Listed {
         tx: pointer(2),
@@ -135,6 +152,8 @@ pub fn listed() -> Vec<Listed> {
         remaining_ms: None,
         session: 0,
         snapshot: CommitNumber(0),
+        checkpoints: 0,
+        label: None,
     };
     vec![open, interval]
 }
@@ -152,11 +171,20 @@ pub fn outcomes() -> Vec<Result<CommitNumber, CommitError>> {
     let tx = pointer(3);
     let mut outcomes = vec![
         Ok(CommitNumber(7)),
-        Err(CommitError::Conflict { tx, change_id: 5, csn: CommitNumber(6), winner: Some(pointer(2)) }),
+        Err(CommitError::Conflict {
+            tx,
+            change_id: 5,
+            csn: CommitNumber(6),
+            winner: Some(pointer(2)),
+            label: Some("nightly".into()),
+        }),
         Err(CommitError::TooOld { tx, snapshot: CommitNumber(1), mark: CommitNumber(2) }),
         Err(CommitError::Expired { tx }),
         Err(CommitError::ChangeSetTooLarge { len: 9, max: 8 }),
         Err(CommitError::LongWithChanges { tx }),
+        Err(CommitError::NeedChanges { tx }),
+        Err(CommitError::CheckpointMismatch { tx, known: 1 << 20, named: 1 }),
+        Err(CommitError::TooManyCheckpoints { tx, max: 32_767 }),
         Err(CommitError::Overloaded(Full::EventRing)),
     ];
     outcomes.extend(statuses().into_iter().map(|ended| Err(CommitError::NotInProgress { tx, ended })));
@@ -191,7 +219,7 @@ pub fn replies() -> Vec<Vec<u8>> {
     for op in [Op::Abort, Op::Status, Op::Settle] {
         push(&mut |out| reply::statuses(out, op, 4, statuses()));
     }
-    push(&mut |out| reply::invalidate(out, 4, [true, false, true]));
+    push(&mut |out| reply::bools(out, Op::Invalidate, 4, [true, false, true]));
     push(&mut |out| reply::snapshot(out, 5, &new, None));
     push(&mut |out| reply::snapshot(out, 5, &new, Some(&old)));
     push(&mut |out| reply::timestamps(out, 6, &Ok(block)));
@@ -199,6 +227,16 @@ pub fn replies() -> Vec<Vec<u8>> {
     push(&mut |out| reply::state(out, 7, &state()));
     push(&mut |out| reply::list(out, 8, true, &listed()));
     push(&mut |out| reply::reset(out, 9, pointer(9)));
+    push(&mut |out| reply::can_commit(out, 11, outcomes().into_iter().map(|outcome| outcome.map(|_| ()))));
+    push(&mut |out| reply::checkpoint(out, 12, outcomes().into_iter().map(|outcome| outcome.map(|_| pointer(8)))));
+    push(&mut |out| reply::bools(out, Op::Truncate, 16, [true, false]));
+    for truncated in [Truncated::Done(1 << 40), Truncated::InProgress(pointer(3))] {
+        push(&mut |out| reply::truncate_before(out, 13, truncated));
+    }
+    for fenced in [Fenced::Passed, Fenced::TimedOut(1 << 20)] {
+        push(&mut |out| reply::fence(out, 14, fenced));
+    }
+    push(&mut |out| reply::image(out, 15, ImagePage { number: 9, total: 1 << 30, bytes: b"half of it" }));
     push(&mut |out| reply::ping(out, 10, b"are you there"));
     let error =
         ErrorReply { asked: 1 << 33, limit: 5, ..ErrorReply::new(ErrorCode::FrameTooLarge, "that is too much") };
