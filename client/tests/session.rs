@@ -127,7 +127,7 @@ fn a_change_set_over_the_limit_is_refused_without_a_frame() {
     let mut session =
         self::session(HelloLimits { change_ids: u32::MAX, body_bytes: u32::MAX, ..HelloLimits::default() });
     let error = session.commit(pointer(1), &changes(2 << 20)).unwrap_err();
-    let most = u64::from(BODY_BYTES_MAX) / 8 - 3;
+    let most = u64::from(BODY_BYTES_MAX) / 8 - 4;
     assert_eq!(error, CommitError::ChangeSetTooLarge { len: 2 << 20, max: most }, "whatever the server allows");
     session.commit(pointer(1), &changes(most)).unwrap();
     sent(&mut session);
