@@ -31,14 +31,13 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::{Client, ClientOptions};
 
+use super::EXIT_FAILED;
 use crate::output::{Outcome, OutputArgs};
 
 pub use client::ClientArgs;
 
 /// Exit code of a usage that cannot be carried out.
 const EXIT_USAGE: u8 = 2;
-/// Exit code of a check that was carried out and failed.
-const EXIT_FAILED: u8 = 3;
 /// Exit code after Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
 /// How long a connection is tried for: longer than a restart of the server takes.
