@@ -1,10 +1,13 @@
 //! The blocking client: one connection, any number of callers.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seriatim_core::{BeginOptions, ChangeSet, CommitError, CommitNumber, Snapshot, Status, WritePointer};
-use seriatim_wire::{Block, HelloReply, ListRequest, Listed, Op, State, StoreId};
+use seriatim_core::{
+    BeginOptions, ChangeSet, Changes, CommitError, CommitNumber, Snapshot, Status, Submission, WritePointer,
+};
+use seriatim_wire::{Block, Fenced, HelloReply, ImageRequest, ListRequest, Listed, Op, State, StoreId, Truncated};
 
 use crate::address::Address;
 use crate::bulk_connection::BulkConnection;
@@ -109,7 +112,19 @@ impl Client {
     /// # Errors
     /// [`Error::Begin`] if it was refused.
     pub fn begin(&self, options: BeginOptions) -> Result<Tx, Error> {
-        match self.ask(Call::Begin(options))? {
+        self.begin_by(options, None)
+    }
+
+    /// As [`Client::begin`], with a label of its own instead of [`ClientOptions::label`]. 64 bytes count.
+    ///
+    /// # Errors
+    /// As [`Client::begin`].
+    pub fn begin_as(&self, options: BeginOptions, label: &str) -> Result<Tx, Error> {
+        self.begin_by(options, Some(&label.into()))
+    }
+
+    fn begin_by(&self, options: BeginOptions, label: Option<&Arc<str>>) -> Result<Tx, Error> {
+        match self.ask(Call::Begin(options, label))? {
             Done::Begun { pointer, snapshot } => Ok(Tx::new(self.clone(), pointer, snapshot, options)),
             other => Err(unexpected(other)),
         }
@@ -150,15 +165,47 @@ impl Client {
     /// # Errors
     /// [`Error::Commit`] if it was refused, [`Error::NotCommitted`] if that was found out after a lost connection,
     /// [`Error::Unknown`] if nothing could be found out within the time. Others tell that nothing was decided.
-    pub fn commit(&self, tx: WritePointer, changes: &ChangeSet) -> Result<CommitNumber, Error> {
+    pub fn commit<'c>(&self, tx: WritePointer, submission: impl Into<Submission<'c>>) -> Result<CommitNumber, Error> {
+        self.commit_by(tx, submission.into(), None)
+    }
+
+    /// The second step of a commit in two: as [`Client::commit`] of the changes that [`Client::can_commit`] was given, but
+    /// names them where the server still has them, and brings them along where it has not.
+    ///
+    /// # Errors
+    /// As [`Client::commit`].
+    pub fn commit_checked(
+        &self,
+        tx: WritePointer,
+        changes: &ChangeSet,
+        checkpoints: u32,
+    ) -> Result<CommitNumber, Error> {
+        let submission = Submission { changes: Changes::Checked(changes.digest()), checkpoints };
+        self.commit_by(tx, submission, Some(changes))
+    }
+
+    /// `changes` are those that the submission names, if it does.
+    fn commit_by<'c>(
+        &self,
+        tx: WritePointer,
+        mut submission: Submission<'c>,
+        changes: Option<&'c ChangeSet>,
+    ) -> Result<CommitNumber, Error> {
         let deadline = self.deadline();
         // Whether an earlier attempt may have reached the server, and why it had no answer.
         let mut doubt: Option<Cause> = None;
         for attempt in 1.. {
-            let answer = self.inner.link.call(Call::Commit(tx, changes), deadline);
+            let answer = self.inner.link.call(Call::Commit(tx, submission), deadline);
             let last = attempt >= self.inner.link.options().attempts_max;
             match (answer, doubt.take()) {
                 (Ok(Done::Outcome(Ok(csn))), _) => return Ok(csn),
+                // It is open, and whichever attempt comes first brings the same changes.
+                (Ok(Done::Outcome(Err(CommitError::NeedChanges { .. }))), earlier)
+                    if !last && let Some(changes) = changes =>
+                {
+                    submission.changes = Changes::Given(changes);
+                    doubt = earlier;
+                }
                 (Ok(Done::Outcome(Err(error))), None) => return Err(error.into()),
                 (Ok(Done::Outcome(Err(error))), Some(cause)) => {
                     return self.outcome_of_repeated(tx, error, cause, deadline);
@@ -188,6 +235,93 @@ impl Client {
             }
         }
         unreachable!("the loop ends at its last attempt")
+    }
+
+    /// Checks what a commit of these changes would come to now. Advice: it reserves nothing, and the commit is checked
+    /// again. The server keeps the set for [`Client::commit_checked`].
+    ///
+    /// # Errors
+    /// [`Error::Commit`] if it would be refused; the transaction stays as it is.
+    pub fn can_commit(&self, tx: WritePointer, changes: &ChangeSet) -> Result<(), Error> {
+        match self.ask(Call::CanCommit(tx, changes))? {
+            Done::Checked(checked) => checked.map_err(Error::Commit),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// A further pointer for a transaction to write under, the one with this number, counted from 1. Durable when it
+    /// returns. To ask again for the same number gives the same pointer. See [`Tx::checkpoint`].
+    ///
+    /// # Errors
+    /// [`Error::Commit`] if the transaction is not open, or has fewer than `number - 1` or too many.
+    pub fn checkpoint(&self, tx: WritePointer, number: u32) -> Result<WritePointer, Error> {
+        match self.ask(Call::Checkpoint(tx, number))? {
+            Done::Checkpoint(pointer) => pointer.map_err(Error::Commit),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Forgets an invalid transaction with all of its pointers, or an interval that a crash left unaccounted by its first
+    /// pointer: it is excluded no more. Whoever asks says that nothing of it stands in any store. False if it was not
+    /// invalid. Durable when it returns.
+    ///
+    /// # Errors
+    /// Those of the connection, and the server's.
+    pub fn truncate(&self, tx: WritePointer) -> Result<bool, Error> {
+        match self.ask(Call::Name(Op::Truncate, &[tx]))? {
+            Done::Ended(forgotten) => Ok(forgotten),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Forgets every invalid transaction below a pointer, as [`Client::truncate`] does; refused while one that began below
+    /// it is open. [`WritePointer::at_ms`] makes a pointer of a time.
+    ///
+    /// # Errors
+    /// Those of the connection, and the server's.
+    pub fn truncate_before(&self, bound: WritePointer) -> Result<Truncated, Error> {
+        match self.ask(Call::TruncateBefore(bound))? {
+            Done::TruncatedBefore(truncated) => Ok(truncated),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Waits until every transaction that was open at this call has ended: what was committed before it has then been
+    /// seen by everybody who goes on. At most for `timeout`, which the server cuts to 24 h.
+    ///
+    /// # Errors
+    /// Those of the connection, and the server's.
+    pub fn fence(&self, timeout: Duration) -> Result<Fenced, Error> {
+        let deadline = self.deadline() + timeout;
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        match self.ask_until(Call::Fence(timeout_ms), deadline)? {
+            Done::Fenced(fenced) => Ok(fenced),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Writes an image of the published state to `out`, byte for byte as the log's image files are; how many bytes.
+    ///
+    /// # Errors
+    /// Those of the connection, the server's, and [`Error::Write`] for what `out` says.
+    pub fn dump_image(&self, out: &mut dyn Write) -> Result<u64, Error> {
+        let mut image = ImageRequest { number: 0, offset: 0 };
+        loop {
+            match self.ask(Call::Image(image))? {
+                Done::Image { number, total, bytes } => {
+                    if image.offset > 0 && number != image.number {
+                        // The server has forgotten the image, or is another run, and sends another one.
+                        return Err(Error::ImageGone { read: image.offset });
+                    }
+                    out.write_all(&bytes).map_err(|error| Error::Write(Arc::new(error)))?;
+                    image = ImageRequest { number, offset: image.offset + bytes.len() as u64 };
+                    if image.offset >= total || bytes.is_empty() {
+                        return Ok(image.offset);
+                    }
+                }
+                other => return Err(unexpected(other)),
+            }
+        }
     }
 
     /// Ends a transaction of which no write stands in any store, and says how it ended: `Aborted`, or as it had before.
@@ -353,6 +487,9 @@ impl Client {
             // These are not: the first attempt may still be on its way.
             CommitError::ChangeSetTooLarge { .. }
             | CommitError::LongWithChanges { .. }
+            | CommitError::NeedChanges { .. }
+            | CommitError::CheckpointMismatch { .. }
+            | CommitError::TooManyCheckpoints { .. }
             | CommitError::Overloaded(_) => self.settle_doubt(tx, cause, deadline),
         }
     }

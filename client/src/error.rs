@@ -79,6 +79,15 @@ pub enum Error {
         /// The server's limit.
         max: Duration,
     },
+    /// What was asked for could not be written where the caller wants it.
+    #[error("write")]
+    Write(#[source] Arc<io::Error>),
+    /// The image being read is gone: the server was started again, or waited a minute for the next page. Start over.
+    #[error("the image is gone after {read} bytes of it were read")]
+    ImageGone {
+        /// Bytes that were read.
+        read: u64,
+    },
 }
 
 /// Why a connection ended, or was not made.
@@ -177,7 +186,8 @@ impl Error {
             Error::Connect { cause, .. } | Error::Lost(cause) => cause.is_passing(),
             Error::NotCommitted { .. } | Error::TimedOut { .. } | Error::QueueFull { .. } => true,
             Error::SnapshotTooOld { .. } => true,
-            Error::Unknown { .. } => false,
+            Error::ImageGone { .. } => true,
+            Error::Unknown { .. } | Error::Write(_) => false,
         }
     }
 
@@ -195,6 +205,9 @@ impl Error {
             Error::Commit(
                 CommitError::ChangeSetTooLarge { .. }
                 | CommitError::LongWithChanges { .. }
+                | CommitError::NeedChanges { .. }
+                | CommitError::CheckpointMismatch { .. }
+                | CommitError::TooManyCheckpoints { .. }
                 | CommitError::Overloaded(_),
             )
             | Error::Begin(_)
@@ -202,7 +215,9 @@ impl Error {
             | Error::Connect { .. }
             | Error::TimedOut { sent: false, .. }
             | Error::QueueFull { .. }
-            | Error::SnapshotTooOld { .. } => Outcome::Undecided,
+            | Error::SnapshotTooOld { .. }
+            | Error::Write(_)
+            | Error::ImageGone { .. } => Outcome::Undecided,
         }
     }
 }

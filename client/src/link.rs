@@ -19,8 +19,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use seriatim_core::{BeginOptions, ChangeSet, CommitError, WritePointer};
-use seriatim_wire::{HelloReply, ListRequest, Op, StoreId};
+use seriatim_core::{BeginOptions, ChangeSet, CommitError, Submission, WritePointer};
+use seriatim_wire::{HelloReply, ImageRequest, ListRequest, Op, StoreId};
 
 use crate::address::{Address, READ_BYTES, Stream, is_timeout};
 use crate::backoff::{pause, random};
@@ -32,15 +32,20 @@ use crate::waiters::{Done, Failure, Waiters};
 /// What a caller wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call<'c> {
-    Begin(BeginOptions),
-    Commit(WritePointer, &'c ChangeSet),
-    /// Abort, invalidate, status or settle. Of several, the last one's answer is handed out.
+    Begin(BeginOptions, Option<&'c Arc<str>>),
+    Commit(WritePointer, Submission<'c>),
+    CanCommit(WritePointer, &'c ChangeSet),
+    Checkpoint(WritePointer, u32),
+    /// Abort, invalidate, status, settle or truncate. Of several, the last one's answer is handed out.
     Name(Op, &'c [WritePointer]),
     Snapshot,
     Timestamps(u64),
     State,
     List(ListRequest),
     Reset(StoreId),
+    TruncateBefore(WritePointer),
+    Fence(u64),
+    Image(ImageRequest),
     Ping,
 }
 
@@ -296,13 +301,16 @@ impl Link {
 impl Call<'_> {
     fn put(self, session: &mut Session) -> Result<AnswerPlace, CommitError> {
         Ok(match self {
-            Call::Begin(options) => session.begin(options, 1),
-            Call::Commit(tx, changes) => session.commit(tx, changes)?,
+            Call::Begin(options, label) => session.begin_as(options, label, 1),
+            Call::Commit(tx, submission) => session.commit(tx, submission)?,
+            Call::CanCommit(tx, changes) => session.can_commit(tx, changes)?,
+            Call::Checkpoint(tx, number) => session.checkpoint(tx, number),
             Call::Name(op, pointers) => {
                 let name = match op {
                     Op::Abort => Session::abort,
                     Op::Invalidate => Session::invalidate,
                     Op::Status => Session::status,
+                    Op::Truncate => Session::truncate,
                     _ => Session::settle,
                 };
                 let mut place = None;
@@ -316,6 +324,9 @@ impl Call<'_> {
             Call::State => session.state(),
             Call::List(list) => session.list(&list),
             Call::Reset(store) => session.reset(store),
+            Call::TruncateBefore(bound) => session.truncate_before(bound),
+            Call::Fence(timeout_ms) => session.fence(timeout_ms),
+            Call::Image(image) => session.image(image),
             Call::Ping => session.ping(&[]),
         })
     }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use seriatim_core::{BeginOptions, ChangeSet, Snapshot, SnapshotId, WritePointer};
-use seriatim_wire::{BODY_BYTES_MAX, BeginRequest, HelloLimits, Op, commit_item_bytes, put_commit_item, request};
+use seriatim_core::{BeginOptions, Snapshot, SnapshotId, Submission, WritePointer};
+use seriatim_wire::{
+    BODY_BYTES_MAX, BeginRequest, HelloLimits, Op, commit_item_bytes, put_checkpoint_item, put_commit_item, request,
+};
 
 use crate::session::AnswerPlace;
 
@@ -39,6 +41,15 @@ impl Open {
     }
 }
 
+/// Begins that others with the same wishes still join.
+#[derive(Debug)]
+struct OpenBegin {
+    id: u64,
+    options: BeginOptions,
+    label: Option<Arc<str>>,
+    count: u32,
+}
+
 /// Requests that are gathered, or closed to be sent, or sent and not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
@@ -46,10 +57,9 @@ pub(crate) struct Requests {
     out: Vec<u8>,
     closed: Vec<u64>,
     /// Open frames, at most one of each kind but for begins, of which there is one for each kind of options.
-    begins: Vec<(BeginOptions, u64, u32)>,
-    commit: Option<Open>,
-    /// Abort, invalidate, status, settle: whatever names pointers.
-    pointers: Vec<(Op, Open)>,
+    begins: Vec<OpenBegin>,
+    /// Commits, checks, checkpoints, and whatever names pointers.
+    items: Vec<(Op, Open)>,
     snapshot: Option<u64>,
     timestamps: Option<(u64, u64)>,
     pending: FxHashMap<u64, Pending>,
@@ -80,44 +90,54 @@ impl Requests {
     pub fn begin(
         &mut self,
         options: BeginOptions,
+        label: Option<&Arc<str>>,
         count: u32,
         limits: &HelloLimits,
         current: Option<&Arc<Snapshot>>,
     ) -> AnswerPlace {
-        if let Some(at) = self.begins.iter().position(|(open, _, _)| *open == options) {
-            let (_, id, total) = &mut self.begins[at];
-            if total.checked_add(count).is_some_and(|total| total <= limits.block) {
-                let place = AnswerPlace { request: *id, index: *total };
-                *total += count;
+        let is_same = |open: &OpenBegin| open.options == options && open.label.as_ref() == label;
+        if let Some(at) = self.begins.iter().position(is_same) {
+            let open = &mut self.begins[at];
+            if open.count.checked_add(count).is_some_and(|total| total <= limits.block) {
+                let place = AnswerPlace { request: open.id, index: open.count };
+                open.count += count;
                 return place;
             }
-            let (_, id, total) = self.begins.swap_remove(at);
-            self.close_begin(options, id, total, current);
+            let open = self.begins.swap_remove(at);
+            self.close_begin(&open, current);
         }
         let id = self.ask(Op::Begin, 0);
-        self.begins.push((options, id, count));
+        self.begins.push(OpenBegin { id, options, label: label.cloned(), count });
         AnswerPlace { request: id, index: 0 }
     }
 
-    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet, limits: &HelloLimits) -> AnswerPlace {
-        let body_bytes = limits.body_bytes.min(BODY_BYTES_MAX) as usize;
-        let bytes = commit_item_bytes(changes);
-        if let Some(open) = self.commit.take_if(|open| open.body.len() + bytes > body_bytes) {
-            self.close(Op::Commit, open);
-        }
-        let mut open = self.commit.take().unwrap_or_else(|| self.open_frame(Op::Commit));
-        put_commit_item(&mut open.body, tx, changes);
-        let place = open.add();
-        self.commit = Some(open);
-        place
+    /// Commit, or a check of one.
+    pub fn commit(
+        &mut self,
+        op: Op,
+        tx: WritePointer,
+        submission: Submission<'_>,
+        limits: &HelloLimits,
+    ) -> AnswerPlace {
+        let bytes = commit_item_bytes(submission);
+        self.item(op, bytes, limits, |body| put_commit_item(body, tx, submission))
     }
 
-    /// Abort, invalidate, status or settle.
+    pub fn checkpoint(&mut self, tx: WritePointer, number: u32, limits: &HelloLimits) -> AnswerPlace {
+        self.item(Op::Checkpoint, 13, limits, |body| put_checkpoint_item(body, tx, number))
+    }
+
+    /// Abort, invalidate, status, settle or truncate.
     pub fn name(&mut self, op: Op, tx: WritePointer, limits: &HelloLimits) -> AnswerPlace {
+        self.item(op, 8, limits, |body| body.extend_from_slice(&tx.0.to_le_bytes()))
+    }
+
+    /// Adds an item of at most `bytes` to the open frame of its kind.
+    fn item(&mut self, op: Op, bytes: usize, limits: &HelloLimits, put: impl FnOnce(&mut Vec<u8>)) -> AnswerPlace {
         let body_bytes = limits.body_bytes.min(BODY_BYTES_MAX) as usize;
-        let at = match self.pointers.iter().position(|(open, _)| *open == op) {
-            Some(at) if self.pointers[at].1.body.len() + 8 > body_bytes => {
-                let (op, open) = self.pointers.swap_remove(at);
+        let at = match self.items.iter().position(|(open, _)| *open == op) {
+            Some(at) if self.items[at].1.body.len() + bytes > body_bytes => {
+                let (op, open) = self.items.swap_remove(at);
                 self.close(op, open);
                 None
             }
@@ -125,11 +145,11 @@ impl Requests {
         };
         let at = at.unwrap_or_else(|| {
             let open = self.open_frame(op);
-            self.pointers.push((op, open));
-            self.pointers.len() - 1
+            self.items.push((op, open));
+            self.items.len() - 1
         });
-        let open = &mut self.pointers[at].1;
-        open.body.extend_from_slice(&tx.0.to_le_bytes());
+        let open = &mut self.items[at].1;
+        put(&mut open.body);
         open.add()
     }
 
@@ -161,17 +181,15 @@ impl Requests {
     pub fn has_output(&self) -> bool {
         !self.out.is_empty()
             || !self.begins.is_empty()
-            || !self.pointers.is_empty()
-            || self.commit.is_some()
+            || !self.items.is_empty()
             || self.snapshot.is_some()
             || self.timestamps.is_some()
     }
 
     pub fn is_unsent(&self, request: u64) -> bool {
         self.closed.contains(&request)
-            || self.begins.iter().any(|(_, id, _)| *id == request)
-            || self.pointers.iter().any(|(_, open)| open.id == request)
-            || self.commit.as_ref().is_some_and(|open| open.id == request)
+            || self.begins.iter().any(|open| open.id == request)
+            || self.items.iter().any(|(_, open)| open.id == request)
             || self.snapshot == Some(request)
             || self.timestamps.is_some_and(|(id, _)| id == request)
     }
@@ -179,19 +197,16 @@ impl Requests {
     /// Closes all frames and hands out what is to be sent. Snapshots will be differences from the current one.
     pub fn take_output(&mut self, into: &mut Vec<u8>, current: Option<&Arc<Snapshot>>) {
         // What makes room comes before what takes it, and begins come last, to see as much as they can.
-        while let Some((op, open)) = self.pointers.pop() {
+        while let Some((op, open)) = self.items.pop() {
             self.close(op, open);
-        }
-        if let Some(open) = self.commit.take() {
-            self.close(Op::Commit, open);
         }
         self.close_timestamps();
         if let Some(id) = self.snapshot.take() {
             let base = self.name_base(id, 1, current);
             request::snapshot(&mut self.out, id, base);
         }
-        while let Some((options, id, count)) = self.begins.pop() {
-            self.close_begin(options, id, count, current);
+        while let Some(open) = self.begins.pop() {
+            self.close_begin(&open, current);
         }
         self.closed.clear();
         into.clear();
@@ -219,9 +234,11 @@ impl Requests {
         }
     }
 
-    fn close_begin(&mut self, options: BeginOptions, id: u64, count: u32, current: Option<&Arc<Snapshot>>) {
+    fn close_begin(&mut self, open: &OpenBegin, current: Option<&Arc<Snapshot>>) {
+        let OpenBegin { id, options, ref label, count } = *open;
         let base = self.name_base(id, u64::from(count), current);
-        request::begin(&mut self.out, id, &BeginRequest { options, count, base });
+        let label = label.as_deref();
+        request::begin(&mut self.out, id, &BeginRequest { options, count, base, label });
         self.closed.push(id);
     }
 

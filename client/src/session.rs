@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
-use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, Snapshot, WritePointer};
+use seriatim_core::{BeginError, BeginOptions, ChangeSet, Changes, CommitError, Snapshot, Submission, WritePointer};
 use seriatim_wire::{
-    BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, FrameBuffer, Hello,
-    HelloLimits, HelloReply, ListRequest, Listing, Op, Outcomes, Reply, SnapshotBytes, State, Statuses, StoreId,
-    commit_item_bytes, request,
+    BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, Fenced, FrameBuffer, Hello,
+    HelloLimits, HelloReply, ImagePage, ImageRequest, ListRequest, Listing, Op, Outcomes, Reply, Results,
+    SnapshotBytes, State, Statuses, StoreId, Truncated, commit_item_bytes, request,
 };
 
 use crate::requests::Requests;
@@ -119,6 +119,18 @@ pub enum Answer<'a> {
     List(Listing<'a>),
     /// Transactions below this pointer are refused from here on.
     Reset(WritePointer),
+    /// What commits would come to.
+    Checked(Results<'a, ()>),
+    /// Further pointers.
+    Checkpoints(Results<'a, WritePointer>),
+    /// Whether each transaction was invalid and is forgotten.
+    Truncated(Bools<'a>),
+    /// What came of forgetting everything invalid before a pointer.
+    TruncatedBefore(Truncated),
+    /// What came of a fence.
+    Fenced(Fenced),
+    /// A page of an image.
+    Image(ImagePage<'a>),
     /// The bytes of a ping.
     Pong(&'a [u8]),
     /// The request was not done; with request 0, the server has something to say about the connection.
@@ -174,14 +186,45 @@ impl Session {
 
     /// Begins `count` transactions, with neighbouring pointers from the place's index on.
     pub fn begin(&mut self, options: BeginOptions, count: u32) -> AnswerPlace {
-        self.requests.begin(options, count, &self.limits, self.current.as_ref())
+        self.begin_as(options, None, count)
+    }
+
+    /// As [`Session::begin`], with a label of their own instead of the session's.
+    pub fn begin_as(&mut self, options: BeginOptions, label: Option<&Arc<str>>, count: u32) -> AnswerPlace {
+        self.requests.begin(options, label, count, &self.limits, self.current.as_ref())
+    }
+
+    /// Checks what a commit would come to; the server keeps the set for a commit that names it.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    pub fn can_commit(&mut self, tx: WritePointer, changes: &ChangeSet) -> Result<AnswerPlace, CommitError> {
+        self.check_len(changes)?;
+        Ok(self.requests.commit(Op::CanCommit, tx, changes.into(), &self.limits))
+    }
+
+    /// Asks for a transaction's further pointer with this number, counted from 1.
+    pub fn checkpoint(&mut self, tx: WritePointer, number: u32) -> AnswerPlace {
+        self.requests.checkpoint(tx, number, &self.limits)
     }
 
     /// Commits a transaction.
     ///
     /// # Errors
     /// [`CommitError::ChangeSetTooLarge`] if the server would say so, or no frame could hold it. Nothing is sent then.
-    pub fn commit(&mut self, tx: WritePointer, changes: &ChangeSet) -> Result<AnswerPlace, CommitError> {
+    pub fn commit<'c>(
+        &mut self,
+        tx: WritePointer,
+        submission: impl Into<Submission<'c>>,
+    ) -> Result<AnswerPlace, CommitError> {
+        let submission = submission.into();
+        if let Changes::Given(changes) = submission.changes {
+            self.check_len(changes)?;
+        }
+        Ok(self.requests.commit(Op::Commit, tx, submission, &self.limits))
+    }
+
+    fn check_len(&self, changes: &ChangeSet) -> Result<(), CommitError> {
         let body_bytes = self.limits.body_bytes.min(BODY_BYTES_MAX) as usize;
         let overhead = commit_item_bytes(&ChangeSet::default());
         let fit = body_bytes.saturating_sub(overhead) / 8;
@@ -189,7 +232,7 @@ impl Session {
         if len > max {
             return Err(CommitError::ChangeSetTooLarge { len: len as u64, max: max as u64 });
         }
-        Ok(self.requests.commit(tx, changes, &self.limits))
+        Ok(())
     }
 
     /// Ends a transaction of which no write stands in any store.
@@ -235,6 +278,26 @@ impl Session {
     /// Drops everything that is open and invalid in this store.
     pub fn reset(&mut self, store: StoreId) -> AnswerPlace {
         self.requests.alone(Op::Reset, |out, id| request::reset(out, id, store))
+    }
+
+    /// Forgets an invalid transaction of which nothing stands in any store.
+    pub fn truncate(&mut self, tx: WritePointer) -> AnswerPlace {
+        self.requests.name(Op::Truncate, tx, &self.limits)
+    }
+
+    /// Forgets every invalid transaction below a pointer, of which nothing stands in any store.
+    pub fn truncate_before(&mut self, bound: WritePointer) -> AnswerPlace {
+        self.requests.alone(Op::TruncateBefore, |out, id| request::truncate_before(out, id, bound))
+    }
+
+    /// Waits until every transaction that is open now has ended.
+    pub fn fence(&mut self, timeout_ms: u64) -> AnswerPlace {
+        self.requests.alone(Op::Fence, |out, id| request::fence(out, id, timeout_ms))
+    }
+
+    /// Asks for a page of an image.
+    pub fn image(&mut self, image: ImageRequest) -> AnswerPlace {
+        self.requests.alone(Op::Image, |out, id| request::image(out, id, image))
     }
 
     /// Asks for the same bytes back.
@@ -346,6 +409,12 @@ impl Session {
             Reply::State(state) => Answer::State(state),
             Reply::List(listing) => Answer::List(listing),
             Reply::Reset { floor } => Answer::Reset(floor),
+            Reply::CanCommit(checks) => count(checks.len()).map(|()| Answer::Checked(checks))?,
+            Reply::Checkpoint(pointers) => count(pointers.len()).map(|()| Answer::Checkpoints(pointers))?,
+            Reply::Truncate(forgotten) => count(forgotten.len()).map(|()| Answer::Truncated(forgotten))?,
+            Reply::TruncateBefore(truncated) => Answer::TruncatedBefore(truncated),
+            Reply::Fence(fenced) => Answer::Fenced(fenced),
+            Reply::Image(page) => Answer::Image(page),
             Reply::Ping(bytes) => Answer::Pong(bytes),
             Reply::Error(error) => Answer::Error(error),
         };

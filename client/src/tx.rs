@@ -1,10 +1,12 @@
 //! One transaction in the hands of its caller.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use seriatim_core::{BeginOptions, ChangeSet, CommitError, CommitNumber, Kind, Snapshot, Status, WritePointer};
+use seriatim_core::{
+    BeginOptions, ChangeSet, Changes, CommitError, CommitNumber, Kind, Snapshot, Status, Submission, WritePointer,
+};
 
 use crate::client::Client;
 use crate::endings::Ending;
@@ -26,18 +28,50 @@ pub struct Tx {
     dirty: AtomicBool,
     /// It has ended, as far as is known here.
     ended: AtomicBool,
+    /// Its further pointers, ascending.
+    checkpoints: Mutex<Vec<WritePointer>>,
 }
 
 impl Tx {
     pub(crate) fn new(client: Client, pointer: WritePointer, snapshot: Arc<Snapshot>, options: BeginOptions) -> Tx {
-        Tx { client, pointer, snapshot, options, dirty: AtomicBool::new(false), ended: AtomicBool::new(false) }
+        Tx {
+            client,
+            pointer,
+            snapshot,
+            options,
+            dirty: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            checkpoints: Mutex::default(),
+        }
     }
 
-    /// The version to write under. Asking for it marks the transaction as one that may have written.
+    /// The version to write under: its newest pointer. Asking for it marks the transaction as one that may have written.
     pub fn write_pointer(&self) -> WritePointer {
         // Relaxed: whoever drops the transaction has been handed it by all who asked, which orders the two.
         self.dirty.store(true, Ordering::Relaxed);
-        self.pointer
+        self.checkpoints().last().copied().unwrap_or(self.pointer)
+    }
+
+    /// Takes a further pointer, which is the version to write under from now on. What was written before can be told from
+    /// what is written after, and both commit or end together. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`Client::checkpoint`]. After a lost reply it may be called again.
+    pub fn checkpoint(&self) -> Result<WritePointer, Error> {
+        // Held over the call: two checkpoints at once would ask for the same number.
+        let mut checkpoints = self.checkpoints();
+        let pointer = self.client.checkpoint(self.pointer, checkpoints.len() as u32 + 1)?;
+        checkpoints.push(pointer);
+        Ok(pointer)
+    }
+
+    /// Its further pointers, ascending.
+    pub fn checkpoint_pointers(&self) -> Vec<WritePointer> {
+        self.checkpoints().clone()
+    }
+
+    fn checkpoints(&self) -> MutexGuard<'_, Vec<WritePointer>> {
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which transaction this is, for logs and for [`Client::status`]. Never write under it: use
@@ -58,7 +92,17 @@ impl Tx {
 
     /// True if it may read a version written under this pointer: its own, or one of its snapshot.
     pub fn is_visible(&self, version: WritePointer) -> bool {
-        version == self.pointer || self.snapshot.is_visible(version)
+        version == self.pointer
+            || self.snapshot.is_visible(version)
+            || self.checkpoints().binary_search(&version).is_ok()
+    }
+
+    /// Checks what a commit of these changes would come to now; see [`Client::can_commit`].
+    ///
+    /// # Errors
+    /// As [`Client::can_commit`].
+    pub fn can_commit(&self, changes: &ChangeSet) -> Result<(), Error> {
+        self.client.can_commit(self.pointer, changes)
     }
 
     /// Commits; durable when it returns.
@@ -72,7 +116,9 @@ impl Tx {
         if self.options.kind == Kind::Long && !changes.is_empty() {
             return Err(Error::Commit(CommitError::LongWithChanges { tx: self.pointer }));
         }
-        let result = self.client.commit(self.pointer, changes);
+        let checkpoints = self.checkpoints().len() as u32;
+        let submission = Submission { changes: Changes::Given(changes), checkpoints };
+        let result = self.client.commit(self.pointer, submission);
         match &result {
             Ok(_) => self.set_ended(),
             Err(error) => match (error.outcome(), error) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar};
 
 use rustc_hash::FxHashMap;
 use seriatim_core::{BeginError, CommitError, CommitNumber, Snapshot, Status, WritePointer};
-use seriatim_wire::State;
+use seriatim_wire::{Fenced, ImagePage, State, Truncated};
 use smallvec::SmallVec;
 
 use crate::client::Page;
@@ -25,6 +25,11 @@ pub(crate) enum Done {
     State(Box<State>),
     Page(Page),
     Reset { floor: WritePointer },
+    Checked(Result<(), CommitError>),
+    Checkpoint(Result<WritePointer, CommitError>),
+    TruncatedBefore(Truncated),
+    Fenced(Fenced),
+    Image { number: u64, total: u64, bytes: Vec<u8> },
     Pong,
     Server(ServerError),
 }
@@ -149,7 +154,14 @@ impl Waiters {
             Answer::Aborted(statuses) | Answer::Status(statuses) | Answer::Settled(statuses) => {
                 self.in_order(waiting, statuses, Done::Status)
             }
-            Answer::Invalidated(ended) => self.in_order(waiting, ended.iter(), Done::Ended),
+            Answer::Checked(checks) => self.in_order(waiting, checks, Done::Checked),
+            Answer::Checkpoints(pointers) => self.in_order(waiting, pointers, Done::Checkpoint),
+            Answer::TruncatedBefore(truncated) => self.each(waiting, |_| Done::TruncatedBefore(truncated)),
+            Answer::Fenced(fenced) => self.each(waiting, |_| Done::Fenced(fenced)),
+            Answer::Image(ImagePage { number, total, bytes }) => {
+                self.each(waiting, |_| Done::Image { number, total, bytes: bytes.to_vec() })
+            }
+            Answer::Invalidated(ended) | Answer::Truncated(ended) => self.in_order(waiting, ended.iter(), Done::Ended),
             Answer::Snapshot(snapshot) => self.each(waiting, |_| Done::Snapshot(Arc::clone(&snapshot))),
             Answer::Timestamps(Ok(block)) => {
                 self.each(waiting, |index| Done::Timestamps { first: WritePointer(block.first.0 + u64::from(index)) })

@@ -253,7 +253,7 @@ fn a_refusal_reaches_only_the_one_who_is_refused() {
             .map(|item| match item.tx {
                 tx if tx == *loser.lock().unwrap() => {
                     sequencer.status.insert(tx, Status::Refused);
-                    Err(CommitError::Conflict { tx, change_id: 3, csn: CommitNumber(1), winner: None })
+                    Err(CommitError::Conflict { tx, change_id: 3, csn: CommitNumber(1), winner: None, label: None })
                 }
                 tx => sequencer.commit(tx),
             })

@@ -224,6 +224,13 @@ impl Published {
         }
     }
 
+    /// How many invalid transactions and intervals begin below a pointer.
+    pub fn invalid_before(&self, bound: WritePointer) -> u64 {
+        let single = self.invalid_details.keys().filter(|tx| **tx < bound.0).count();
+        let whole = self.invalid.intervals.iter().filter(|(first, _)| *first < bound.0).count();
+        (single + whole) as u64
+    }
+
     /// What is kept of an invalid transaction.
     pub fn invalid_transaction(&self, tx: WritePointer) -> Option<InvalidTransaction> {
         self.invalid_details.get(&tx.0).copied()

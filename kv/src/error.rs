@@ -1,6 +1,7 @@
 //! The one error of this crate.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use seriatim_core::{BeginError, CommitError, CommitNumber, InvalidCause, WritePointer};
 
@@ -37,6 +38,8 @@ pub enum Error {
         csn: CommitNumber,
         /// The winner, if the sequencer still knew it.
         winner: Option<WritePointer>,
+        /// The winner's label, if it had one that was kept.
+        label: Option<Arc<str>>,
     },
     /// The sequencer refused the commit for another reason.
     #[error("the commit was refused")]

@@ -194,10 +194,10 @@ fn settle(open: &mut Open<'_>, policy: &RetryPolicy) -> Result<Status, Error> {
 
 /// A refusal with its key, if the refusal names one that was written or read under that hash.
 fn refused(refusal: CommitError, writes: &Buffer, reads: &Reads) -> Error {
-    let CommitError::Conflict { tx, change_id, csn, winner } = refusal else { return refusal.into() };
+    let CommitError::Conflict { tx, change_id, csn, winner, ref label } = refusal else { return refusal.into() };
     let row = writes.keys().chain(&reads.rows).find(|row| row::change_id(row).0 == change_id);
     match row.map(|row| row::split(row)) {
-        Some(Ok((table, key))) => Error::Conflict { tx, table, key, csn, winner },
+        Some(Ok((table, key))) => Error::Conflict { tx, table, key, csn, winner, label: label.clone() },
         _ => refusal.into(),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use seriatim_core::LabelId;
 use seriatim_wire::FrameBuffer;
 
 use crate::network::{ConnectionId, Network};
@@ -33,6 +34,8 @@ pub(crate) struct Connection {
     pub phase: Phase,
     /// Whose transactions these are; 0 before the hello.
     pub session: u64,
+    /// The label of transactions that bring none of their own.
+    pub label: LabelId,
     pub input: FrameBuffer,
     pub output: Vec<u8>,
     /// How much of `output` was sent.
@@ -59,6 +62,7 @@ impl Connection {
             id,
             phase: Phase::New,
             session: 0,
+            label: LabelId::NONE,
             input: FrameBuffer::new(body_bytes_max),
             output: Vec::new(),
             sent: 0,

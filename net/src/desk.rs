@@ -4,16 +4,18 @@
 //! the ticket of its event and waits here until that is published; tickets grow as requests are decided, so what waits
 //! is a queue.
 
+mod upkeep;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_core::{
-    BeginError, ChangeSet, CommitError, CommitNumber, Decision, End, Full, InvalidCause, Scratch, Sequencer, Status,
-    Ticket, WritePointer,
+    Advice, BeginError, ChangeSet, Changes, Checkpointing, CommitError, CommitNumber, Decision, End, Full,
+    InvalidCause, LabelId, Owner, Scratch, Sequencer, Status, Submission, Ticket, WritePointer,
 };
 use seriatim_wal::Storage;
 use seriatim_wire::{
-    BeginRequest, Block, CommitItems, ErrorCode, ErrorReply, ListKind, ListRequest, Listed, Op, Pointers, Request,
-    State, reply,
+    BeginRequest, Block, Checkpoints, CommitItems, ErrorCode, ErrorReply, ListKind, ListRequest, Listed, Op, Pointers,
+    Request, State, reply,
 };
 
 use crate::clock::Now;
@@ -33,7 +35,25 @@ pub(crate) struct Desk<S: Storage, P> {
     waiting: VecDeque<Waiting>,
     /// Working memory, kept from request to request.
     scratch: Scratch,
-    commits: Vec<(WritePointer, ChangeSet)>,
+    commits: Vec<Asked>,
+    fences: Vec<upkeep::Waiter>,
+    images: Vec<upkeep::HeldImage>,
+    last_image: u64,
+}
+
+/// One commit of a frame.
+struct Asked {
+    tx: WritePointer,
+    changes: ChangeSet,
+    checked: Option<u64>,
+    checkpoints: u32,
+}
+
+impl Asked {
+    fn submission(&self) -> Submission<'_> {
+        let changes = self.checked.map_or(Changes::Given(&self.changes), Changes::Checked);
+        Submission { changes, checkpoints: self.checkpoints }
+    }
 }
 
 /// A reply that waits for its ticket.
@@ -51,6 +71,17 @@ enum LateReply {
     Commit(u64, Vec<Answer<Result<CommitNumber, CommitError>>>),
     /// Statuses likewise.
     Statuses(Op, u64, Vec<Answer<Status>>),
+    /// What checks came to, likewise.
+    Checks(u64, Vec<Answer<Result<(), CommitError>>>),
+    /// Further pointers, of which some were given before.
+    Checkpoints(u64, Vec<CheckpointAnswer>),
+}
+
+/// What one checkpoint is answered.
+enum CheckpointAnswer {
+    Now(Answer<Result<WritePointer, CommitError>>),
+    /// It was given before: the transaction's further pointer with this number.
+    Repeated(WritePointer, u32),
 }
 
 /// One answer of many.
@@ -73,7 +104,15 @@ impl Latest {
 
 impl<S: Storage, P: Plant> Desk<S, P> {
     pub fn new(publication: Publication<S, P>) -> Desk<S, P> {
-        Desk { publication, waiting: VecDeque::new(), scratch: Scratch::default(), commits: Vec::new() }
+        Desk {
+            publication,
+            waiting: VecDeque::new(),
+            scratch: Scratch::default(),
+            commits: Vec::new(),
+            fences: Vec::new(),
+            images: Vec::new(),
+            last_image: 0,
+        }
     }
 
     /// Decides a request of a connection that has said hello, and answers it or lets the answer wait.
@@ -87,6 +126,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 | Request::Settle(_)
                 | Request::Timestamps { .. }
                 | Request::Reset { .. }
+                | Request::Checkpoint(_)
+                | Request::Truncate(_)
+                | Request::TruncateBefore { .. }
         );
         if changes && self.publication.has_no_room() {
             let message = "the log has no room for another segment; nothing was done";
@@ -112,13 +154,21 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             Request::List(list) => self.list(connection, id, &list, now),
             Request::Reset { store } => self.reset(connection, id, store.0),
             Request::Ping(bytes) => reply::ping(&mut connection.output, id, bytes),
+            Request::CanCommit(items) => self.can_commit(connection, id, items, now),
+            Request::Checkpoint(items) => self.checkpoint(connection, id, items, now),
+            Request::Truncate(pointers) => self.truncate(connection, id, pointers),
+            Request::TruncateBefore { bound } => self.truncate_before(connection, id, bound),
+            Request::Fence { timeout_ms } => self.fence(connection, id, timeout_ms, now),
+            Request::Image(request) => self.image(connection, id, &request, now),
         }
     }
 
-    fn begin(&mut self, connection: &mut Connection, id: u64, request: &BeginRequest, now: Now) {
+    fn begin(&mut self, connection: &mut Connection, id: u64, request: &BeginRequest<'_>, now: Now) {
         let core = self.publication.core();
+        let label = request.label.map_or(connection.label, |label| core.label_id(label));
+        let owner = Owner { session: connection.session, label };
         // The request's bytes were read before this: the snapshot that the begin loads is not older than they are.
-        match core.begin(now.sequencer, &request.options, request.count, connection.session) {
+        match core.begin(now.sequencer, &request.options, request.count, owner) {
             Ok(begun) => {
                 connection.has_begun = true;
                 let block = Block { first: begun.first, count: u64::from(begun.count) };
@@ -142,23 +192,27 @@ impl<S: Storage, P: Plant> Desk<S, P> {
     fn commit(&mut self, connection: &mut Connection, id: u64, items: CommitItems<'_>, now: Now) {
         let mut commits = std::mem::take(&mut self.commits);
         commits.clear();
-        commits.extend(items.map(|item| (item.tx, item.change_set())));
+        commits.extend(items.map(|item| {
+            let (checked, checkpoints) = (item.checked, item.checkpoints);
+            Asked { tx: item.tx, changes: item.change_set(), checked, checkpoints }
+        }));
         if P::lost_update() {
-            for (_, changes) in &mut commits {
+            for Asked { changes, .. } in &mut commits {
                 changes.marks = std::mem::take(&mut changes.writes);
             }
         }
         let core = self.publication.core().clone();
-        for (_, changes) in commits.iter().take(PREFETCH_AHEAD) {
+        for Asked { changes, .. } in commits.iter().take(PREFETCH_AHEAD) {
             core.prefetch(changes);
         }
         let (mut latest, mut asks) = (Latest::default(), false);
         let mut outcomes = Vec::with_capacity(commits.len());
-        for (index, (tx, changes)) in commits.iter().enumerate() {
-            if let Some((_, ahead)) = commits.get(index + PREFETCH_AHEAD) {
-                core.prefetch(ahead);
+        for (index, commit) in commits.iter().enumerate() {
+            if let Some(ahead) = commits.get(index + PREFETCH_AHEAD) {
+                core.prefetch(&ahead.changes);
             }
-            let outcome = match core.commit(now.sequencer, *tx, changes, &mut self.scratch) {
+            let tx = commit.tx;
+            let outcome = match core.commit(now.sequencer, tx, commit.submission(), &mut self.scratch) {
                 Decision::Committed { csn, ticket } => {
                     latest.note(ticket);
                     Answer::Known(Ok(csn))
@@ -171,23 +225,92 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 Decision::Ending { ticket } => {
                     latest.note(ticket);
                     asks = true;
-                    Answer::Asked(*tx)
+                    Answer::Asked(tx)
                 }
-                Decision::Unknown => match self.publication.status(*tx) {
-                    // A reset has dropped it and is not published yet.
-                    Status::Open | Status::Refused => {
-                        self.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
-                        asks = true;
-                        Answer::Asked(*tx)
-                    }
-                    ended => Answer::Known(Err(CommitError::NotInProgress { tx: *tx, ended })),
-                },
+                Decision::Unknown => {
+                    let answer = self.not_open(tx, &mut latest);
+                    asks |= matches!(answer, Answer::Asked(_));
+                    answer
+                }
             };
             outcomes.push(outcome);
         }
         self.commits = commits;
         let late = if asks { LateReply::Commit(id, outcomes) } else { LateReply::Ready(commit_bytes(id, outcomes)) };
         self.answer(connection, latest, late);
+    }
+
+    /// What is answered about a transaction that is not open.
+    fn not_open<T>(&self, tx: WritePointer, latest: &mut Latest) -> Answer<Result<T, CommitError>> {
+        match self.publication.status(tx) {
+            // A reset has dropped it and is not published yet.
+            Status::Open | Status::Refused => {
+                self.wait_for_all(latest);
+                Answer::Asked(tx)
+            }
+            ended => Answer::Known(Err(CommitError::NotInProgress { tx, ended })),
+        }
+    }
+
+    /// The answer waits until all that is decided is published.
+    fn wait_for_all(&self, latest: &mut Latest) {
+        self.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
+    }
+
+    fn can_commit(&mut self, connection: &mut Connection, id: u64, items: CommitItems<'_>, now: Now) {
+        let core = self.publication.core().clone();
+        let mut latest = Latest::default();
+        let mut checks = Vec::with_capacity(items.len());
+        for item in items {
+            let tx = item.tx;
+            checks.push(match core.can_commit(now.sequencer, tx, &item.change_set(), &mut self.scratch) {
+                Advice::Passes { .. } => Answer::Known(Ok(())),
+                Advice::Fails(error) => {
+                    if matches!(error, CommitError::Conflict { .. }) {
+                        // The winner is published first, so that a retry starts from a snapshot that holds it.
+                        self.wait_for_all(&mut latest);
+                    }
+                    Answer::Known(Err(error))
+                }
+                Advice::Ending { ticket } => {
+                    latest.note(ticket);
+                    Answer::Asked(tx)
+                }
+                Advice::Unknown => self.not_open(tx, &mut latest),
+            });
+        }
+        self.answer(connection, latest, LateReply::Checks(id, checks));
+    }
+
+    fn checkpoint(&mut self, connection: &mut Connection, id: u64, items: Checkpoints<'_>, now: Now) {
+        let core = self.publication.core().clone();
+        let mut latest = Latest::default();
+        let mut answers = Vec::with_capacity(items.len());
+        for (tx, number) in items {
+            let answer = match core.checkpoint(now.sequencer, tx, number) {
+                Checkpointing::Taken { pointer, ticket } => {
+                    latest.note(ticket);
+                    Answer::Known(Ok(pointer))
+                }
+                Checkpointing::Repeated => {
+                    self.wait_for_all(&mut latest);
+                    answers.push(CheckpointAnswer::Repeated(tx, number));
+                    continue;
+                }
+                Checkpointing::Refused { error, ticket } => {
+                    latest.note(ticket);
+                    Answer::Known(Err(error))
+                }
+                Checkpointing::Denied(error) => Answer::Known(Err(error)),
+                Checkpointing::Ending { ticket } => {
+                    latest.note(ticket);
+                    Answer::Asked(tx)
+                }
+                Checkpointing::Unknown => self.not_open(tx, &mut latest),
+            };
+            answers.push(CheckpointAnswer::Now(answer));
+        }
+        self.answer(connection, latest, LateReply::Checkpoints(id, answers));
     }
 
     fn abort(&mut self, connection: &mut Connection, id: u64, pointers: Pointers<'_>) {
@@ -210,14 +333,14 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         self.end_all(connection, Op::Settle, id, pointers, |desk, tx, latest| {
             if desk.publication.core().look(tx) == Some(Status::Refused) {
                 // Refused for good, and its client may still roll it back: that is an answer, and no doubt.
-                desk.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
+                desk.wait_for_all(latest);
                 return Ok(Answer::Asked(tx));
             }
             match desk.publication.core().invalidate(tx, InvalidCause::Settled) {
                 End::Unknown => match desk.publication.status(tx) {
                     // A reset has dropped it and is not published yet.
                     Status::Open | Status::Refused => {
-                        desk.publication.last_ticket().into_iter().for_each(|ticket| latest.note(ticket));
+                        desk.wait_for_all(latest);
                         Ok(Answer::Asked(tx))
                     }
                     status => Ok(Answer::Known(status)),
@@ -263,7 +386,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             }
         }
         let mut bytes = Vec::new();
-        reply::invalidate(&mut bytes, id, ended);
+        reply::bools(&mut bytes, Op::Invalidate, id, ended);
         self.answer(connection, latest, LateReply::Ready(bytes));
     }
 
@@ -296,7 +419,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
 
     /// The first `max` open transactions behind `after`. Walks the whole table, and keeps no more than it lists.
     fn list_open(&self, after: WritePointer, max: usize, now: Now) -> Vec<Listed> {
-        let mut entries: BTreeMap<WritePointer, Listed> = BTreeMap::new();
+        let mut entries: BTreeMap<WritePointer, (Listed, LabelId)> = BTreeMap::new();
         self.publication.core().for_each_open(|open| {
             let is_full = entries.len() == max;
             if open.tx <= after || (is_full && entries.last_key_value().is_some_and(|(last, _)| open.tx > *last)) {
@@ -316,10 +439,13 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 remaining_ms: (open.deadline != seriatim_core::SequencerTime::NEVER).then_some(remaining),
                 session: open.owner,
                 snapshot: open.snapshot,
+                checkpoints: open.checkpoints,
+                label: None,
             };
-            entries.insert(open.tx, listed);
+            entries.insert(open.tx, (listed, open.label));
         });
-        entries.into_values().collect()
+        let labelled = |(listed, label)| Listed { label: self.publication.core().label(label), ..listed };
+        entries.into_values().map(labelled).collect()
     }
 
     fn list_invalid(&self, after: WritePointer, max: usize) -> Vec<Listed> {
@@ -334,6 +460,8 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             remaining_ms: None,
             session: 0,
             snapshot: CommitNumber(0),
+            checkpoints: published.checkpoints(tx).len() as u32,
+            label: None,
         };
         let invalid = published.invalid();
         let single = invalid.pointers.iter().filter(|tx| *tx > after).take(max).map(|tx| listed(tx, 1));
@@ -380,7 +508,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
     }
 
     /// Hands out the replies whose tickets are released: to whom, and what writes it.
-    pub fn release(&mut self, mut deliver: impl FnMut(ConnectionId, &mut dyn FnMut(&mut Vec<u8>))) {
+    pub fn release(&mut self, now: Now, mut deliver: impl FnMut(ConnectionId, &mut dyn FnMut(&mut Vec<u8>))) {
         while self.waiting.front().is_some_and(|first| self.publication.is_released(first.ticket)) {
             let Waiting { connection, reply, .. } = self.waiting.pop_front().expect("the front was just looked at");
             let mut reply = Some(reply);
@@ -388,6 +516,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 reply.take().into_iter().for_each(|reply| reply.write(&self.publication, output));
             });
         }
+        self.release_fences(now, &mut deliver);
     }
 
     /// Ends the open SHORT transactions of sessions that are gone. False if there was no room to end them all.
@@ -416,11 +545,7 @@ impl LateReply {
         match self {
             LateReply::Ready(bytes) => output.extend_from_slice(&bytes),
             LateReply::Commit(id, outcomes) => {
-                let outcomes = outcomes.into_iter().map(|outcome| match outcome {
-                    Answer::Known(outcome) => outcome,
-                    Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.status(tx) }),
-                });
-                reply::commit(output, id, outcomes);
+                reply::commit(output, id, outcomes.into_iter().map(|outcome| known_by_now(outcome, publication)));
             }
             LateReply::Statuses(op, id, statuses) => {
                 let statuses = statuses.into_iter().map(|status| match status {
@@ -429,7 +554,40 @@ impl LateReply {
                 });
                 reply::statuses(output, op, id, statuses);
             }
+            LateReply::Checks(id, checks) => {
+                reply::can_commit(output, id, checks.into_iter().map(|check| known_by_now(check, publication)));
+            }
+            LateReply::Checkpoints(id, answers) => {
+                let answers = answers.into_iter().map(|answer| match answer {
+                    CheckpointAnswer::Now(answer) => known_by_now(answer, publication),
+                    CheckpointAnswer::Repeated(tx, number) => given_before(tx, number, publication),
+                });
+                reply::checkpoint(output, id, answers);
+            }
         }
+    }
+}
+
+fn known_by_now<T, S: Storage, P: Plant>(
+    answer: Answer<Result<T, CommitError>>,
+    publication: &Publication<S, P>,
+) -> Result<T, CommitError> {
+    match answer {
+        Answer::Known(known) => known,
+        Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.status(tx) }),
+    }
+}
+
+/// A further pointer that was given before, if its transaction is still open.
+fn given_before<S: Storage, P: Plant>(
+    tx: WritePointer,
+    number: u32,
+    publication: &Publication<S, P>,
+) -> Result<WritePointer, CommitError> {
+    let published = publication.published();
+    match published.open_transaction(tx) {
+        Some(_) => Ok(published.checkpoints(tx)[number as usize - 1]),
+        None => Err(CommitError::NotInProgress { tx, ended: published.status(tx) }),
     }
 }
 

@@ -7,20 +7,23 @@
 //!
 //! Durability, refusals and snapshots are those of the server; so is what a crash leaves.
 
-use std::ops::{Deref, DerefMut};
+mod lead;
+mod upkeep;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use seriatim_core::{
-    BeginError, BeginOptions, Begun, ChangeSet, CommitError, CommitNumber, Decision, End, Full, InvalidCause, Scratch,
-    Sequencer, SequencerTime, Snapshot, Status, Ticket, WritePointer,
+    Advice, BeginError, BeginOptions, Begun, ChangeSet, Checkpointing, CommitError, CommitNumber, Decision, End, Full,
+    InvalidCause, Owner, Scratch, Sequencer, SequencerTime, Snapshot, Status, Submission, Ticket, WritePointer,
 };
 use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, Storage};
 
-use crate::clock::{SystemClock, Times};
+use self::lead::{Lead, Leader};
+use crate::clock::SystemClock;
 use crate::failure::{Failure, StartError};
 use crate::plant::Honest;
 use crate::publication::Publication;
@@ -57,109 +60,6 @@ struct Shared {
 #[derive(Default)]
 struct Waiting {
     stopping: bool,
-}
-
-/// The durable half, and whose turn it is to carry it.
-struct Lead {
-    half: Box<dyn DurableHalf>,
-    times: Times,
-    clock: SystemClock,
-    failure: Option<Failure>,
-}
-
-/// The lead in somebody's hands. Whoever lets go of it, by a panic too, tells those who wait: for a ticket, or to lead.
-/// Not to be let go of by who holds `waiting`, which telling takes.
-struct Leader<'s> {
-    shared: &'s Shared,
-    /// `None` only while it is being let go of.
-    lead: Option<MutexGuard<'s, Lead>>,
-}
-
-impl<'s> Leader<'s> {
-    fn new(shared: &'s Shared, lead: LockResult<MutexGuard<'s, Lead>>) -> Leader<'s> {
-        let lead = lead.unwrap_or_else(|panicked| {
-            let mut lead = panicked.into_inner();
-            // A panic leaves the log in an unknown place, like a failed write.
-            lead.failure.get_or_insert(Failure::Panicked);
-            lead
-        });
-        Leader { shared, lead: Some(lead) }
-    }
-
-    /// Nothing can be carried any further after a failure.
-    fn check(&self) -> Result<(), Failure> {
-        self.failure.clone().map_or(Ok(()), Err)
-    }
-}
-
-impl Deref for Leader<'_> {
-    type Target = Lead;
-
-    fn deref(&self) -> &Lead {
-        self.lead.as_ref().expect("a leader has the lead")
-    }
-}
-
-impl DerefMut for Leader<'_> {
-    fn deref_mut(&mut self) -> &mut Lead {
-        self.lead.as_mut().expect("a leader has the lead")
-    }
-}
-
-impl Drop for Leader<'_> {
-    fn drop(&mut self) {
-        // First the lead and then the word, so that whoever is told can have it.
-        self.lead = None;
-        self.shared.tell();
-    }
-}
-
-/// The durable half over some storage.
-trait DurableHalf: Send {
-    fn step(&mut self, times: &mut Times, clock: &SystemClock, block: bool) -> Result<(), Failure>;
-    fn released_to(&self) -> u64;
-    fn last_ticket(&self) -> Option<Ticket>;
-    fn has_no_room(&self) -> bool;
-    fn status(&self, tx: WritePointer) -> Status;
-    fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>>;
-    fn stop(&mut self, times: &mut Times, clock: &SystemClock) -> Result<(), Failure>;
-}
-
-impl<S: Storage> DurableHalf for Publication<S, Honest> {
-    fn step(&mut self, times: &mut Times, clock: &SystemClock, block: bool) -> Result<(), Failure> {
-        let now = times.look(clock);
-        self.publish(now)?;
-        self.tick(now);
-        self.keep(now);
-        self.append()?;
-        self.submit(now)?;
-        let published = if block { self.publish_blocking(now) } else { self.publish(now) };
-        published.map(|_| ())
-    }
-
-    fn released_to(&self) -> u64 {
-        Publication::released_to(self)
-    }
-
-    fn last_ticket(&self) -> Option<Ticket> {
-        Publication::last_ticket(self)
-    }
-
-    fn has_no_room(&self) -> bool {
-        Publication::has_no_room(self)
-    }
-
-    fn status(&self, tx: WritePointer) -> Status {
-        Publication::status(self, tx)
-    }
-
-    fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>> {
-        Publication::abort_invalid(self, tx)
-    }
-
-    fn stop(&mut self, times: &mut Times, clock: &SystemClock) -> Result<(), Failure> {
-        Publication::stop(self, || times.look(clock))
-    }
 }
 
 impl Embedded {
@@ -219,16 +119,29 @@ impl Embedded {
     /// # Errors
     /// See [`BeginError`].
     pub fn begin_many(&self, options: &BeginOptions, count: u32) -> Result<Begun, EmbeddedError<BeginError>> {
+        self.begin_for(options, count, Owner::default())
+    }
+
+    /// As [`Embedded::begin`], with a label: shown where it is listed, and where it wins a conflict.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    pub fn begin_as(&self, options: &BeginOptions, label: &str) -> Result<Begun, EmbeddedError<BeginError>> {
+        let label = self.house.shared.core.label_id(label);
+        self.begin_for(options, 1, Owner { session: 0, label })
+    }
+
+    fn begin_for(&self, options: &BeginOptions, count: u32, owner: Owner) -> Result<Begun, EmbeddedError<BeginError>> {
         let shared = &self.house.shared;
         if shared.is_short.load(Ordering::Relaxed) {
             return Err(EmbeddedError::Refused(BeginError::Overloaded(Full::Disk)));
         }
         let now = || shared.now();
-        match shared.core.begin(now(), options, count, 0) {
+        match shared.core.begin(now(), options, count, owner) {
             Err(BeginError::Overloaded(_)) => {
                 // The keeper is behind: carry the events on, then it is a matter of the disk.
                 shared.lead(false)?;
-                shared.core.begin(now(), options, count, 0).map_err(EmbeddedError::Refused)
+                shared.core.begin(now(), options, count, owner).map_err(EmbeddedError::Refused)
             }
             begun => begun.map_err(EmbeddedError::Refused),
         }
@@ -238,8 +151,12 @@ impl Embedded {
     ///
     /// # Errors
     /// A refusal of the commit, which is durable too, or the failure of the log.
-    pub fn commit(&self, tx: WritePointer, changes: &ChangeSet) -> Result<CommitNumber, EmbeddedError<CommitError>> {
-        let mut outcome = self.commit_many(std::iter::once((tx, changes)), &mut Scratch::default())?;
+    pub fn commit<'c>(
+        &self,
+        tx: WritePointer,
+        submission: impl Into<Submission<'c>>,
+    ) -> Result<CommitNumber, EmbeddedError<CommitError>> {
+        let mut outcome = self.commit_many(std::iter::once((tx, submission)), &mut Scratch::default())?;
         outcome.pop().expect("one outcome for one commit").map_err(EmbeddedError::Refused)
     }
 
@@ -247,9 +164,9 @@ impl Embedded {
     ///
     /// # Errors
     /// If the log failed: what was decided is unknown then.
-    pub fn commit_many<'c>(
+    pub fn commit_many<'c, C: Into<Submission<'c>>>(
         &self,
-        commits: impl IntoIterator<Item = (WritePointer, &'c ChangeSet)>,
+        commits: impl IntoIterator<Item = (WritePointer, C)>,
         scratch: &mut Scratch,
     ) -> Result<Vec<Result<CommitNumber, CommitError>>, Failure> {
         let shared = &self.house.shared;
@@ -257,15 +174,16 @@ impl Embedded {
         let mut latest = None;
         let mut undecided = Vec::new();
         let mut outcomes: Vec<Result<CommitNumber, CommitError>> = Vec::new();
-        for (index, (tx, changes)) in commits.into_iter().enumerate() {
+        for (index, (tx, submission)) in commits.into_iter().enumerate() {
+            let submission = submission.into();
             if shared.is_short.load(Ordering::Relaxed) {
                 outcomes.push(Err(CommitError::Overloaded(Full::Disk)));
                 continue;
             }
-            let mut decision = shared.core.commit(now, tx, changes, scratch);
+            let mut decision = shared.core.commit(now, tx, submission, scratch);
             if let Decision::Denied(CommitError::Overloaded(_)) = decision {
                 shared.lead(true)?;
-                decision = shared.core.commit(now, tx, changes, scratch);
+                decision = shared.core.commit(now, tx, submission, scratch);
             }
             let (outcome, ticket) = match decision {
                 Decision::Committed { csn, ticket } => (Ok(csn), Some(ticket)),
@@ -290,6 +208,65 @@ impl Embedded {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Checks what a commit of these changes would come to now, and keeps the set for a commit that names it by its digest
+    /// ([`seriatim_core::Changes::Checked`]). Advice: it reserves nothing, and the commit is checked again.
+    ///
+    /// # Errors
+    /// As a commit would; the transaction stays as it is. After a conflict the winner is visible.
+    pub fn can_commit(&self, tx: WritePointer, changes: &ChangeSet) -> Result<(), EmbeddedError<CommitError>> {
+        let shared = &self.house.shared;
+        let error = match shared.core.can_commit(shared.now(), tx, changes, &mut Scratch::default()) {
+            Advice::Passes { .. } => return Ok(()),
+            Advice::Fails(error @ CommitError::Conflict { .. }) => {
+                let last = shared.leader()?.half.last_ticket();
+                shared.wait_for(last)?;
+                error
+            }
+            Advice::Fails(error) => error,
+            Advice::Ending { ticket } => {
+                shared.wait_for(Some(ticket))?;
+                CommitError::NotInProgress { tx, ended: shared.status(tx) }
+            }
+            Advice::Unknown => CommitError::NotInProgress { tx, ended: shared.status(tx) },
+        };
+        Err(EmbeddedError::Refused(error))
+    }
+
+    /// A further pointer for a transaction to write under, the one with this number, counted from 1. Waits until it is
+    /// durable. To ask again for the same number gives the same pointer.
+    ///
+    /// # Errors
+    /// If the transaction is not open, or has fewer than `number - 1` or too many, or the log failed or is full.
+    pub fn checkpoint(&self, tx: WritePointer, number: u32) -> Result<WritePointer, EmbeddedError<CommitError>> {
+        let shared = &self.house.shared;
+        if shared.is_short.load(Ordering::Relaxed) {
+            return Err(EmbeddedError::Refused(CommitError::Overloaded(Full::Disk)));
+        }
+        let ended = |ended| EmbeddedError::Refused(CommitError::NotInProgress { tx, ended });
+        match shared.core.checkpoint(shared.now(), tx, number) {
+            Checkpointing::Taken { pointer, ticket } => {
+                shared.wait_for(Some(ticket))?;
+                Ok(pointer)
+            }
+            Checkpointing::Repeated => {
+                let last = shared.leader()?.half.last_ticket();
+                shared.wait_for(last)?;
+                let given = shared.leader()?.half.checkpoints(tx);
+                given.get(number as usize - 1).copied().ok_or_else(|| ended(shared.status(tx)))
+            }
+            Checkpointing::Refused { error, ticket } => {
+                shared.wait_for(Some(ticket))?;
+                Err(EmbeddedError::Refused(error))
+            }
+            Checkpointing::Denied(error) => Err(EmbeddedError::Refused(error)),
+            Checkpointing::Ending { ticket } => {
+                shared.wait_for(Some(ticket))?;
+                Err(ended(shared.status(tx)))
+            }
+            Checkpointing::Unknown => Err(ended(shared.status(tx))),
+        }
     }
 
     /// Asks for the memory that a commit of this change set will need.

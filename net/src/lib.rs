@@ -8,6 +8,7 @@ mod connection;
 mod desk;
 mod embedded;
 mod failure;
+mod fences;
 mod network;
 mod pipeline;
 mod plant;
@@ -16,6 +17,7 @@ mod recovery;
 mod server;
 mod sessions;
 mod sockets;
+mod upkeep;
 
 pub use clock::{Clock, Now, START_AHEAD_MS_MAX, STEP_MS_MAX, SystemClock, Times};
 pub use connection::OUTPUT_BYTES_MAX;

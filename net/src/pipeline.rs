@@ -81,8 +81,8 @@ pub struct Pipeline<N, C, S: Storage, P> {
     touched: FxHashSet<ConnectionId>,
     sessions: Sessions,
     kept_at: Duration,
-    /// This turn has made its list.
-    has_listed: bool,
+    /// This turn has made its walk over everything that is open or invalid.
+    has_walked: bool,
 }
 
 impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
@@ -116,7 +116,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             ready: Vec::new(),
             touched: FxHashSet::default(),
             kept_at: now.monotonic,
-            has_listed: false,
+            has_walked: false,
         };
         Ok((pipeline, report))
     }
@@ -256,7 +256,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         if !self.ready.is_empty() {
             self.desk.publication.tick(self.now);
         }
-        self.has_listed = false;
+        self.has_walked = false;
         let ready = std::mem::take(&mut self.ready);
         for id in ready {
             let Some(mut connection) = self.connections.remove(&id) else { continue };
@@ -273,8 +273,8 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         }
     }
 
-    /// True if it left a frame for the next turn. A list walks over everything that is open or invalid, so each turn makes
-    /// one, whoever asks: lists delay the others by one walk and no more.
+    /// True if it left a frame for the next turn. A list and its like walk over everything that is open or invalid, so each
+    /// turn makes one, whoever asks: they delay the others by one walk and no more.
     fn decide_frames(&mut self, connection: &mut Connection) -> bool {
         // The buffer leaves the connection while its frames are read where they lie.
         let mut input = std::mem::replace(&mut connection.input, seriatim_wire::FrameBuffer::new(0));
@@ -282,7 +282,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         let (mut taken, mut is_paused) = (0, false);
         while connection.may_read() {
             match frames.next() {
-                Ok(Some(frame)) if frame.op == Op::List as u8 && std::mem::replace(&mut self.has_listed, true) => {
+                Ok(Some(frame)) if is_walk(frame.op) && std::mem::replace(&mut self.has_walked, true) => {
                     is_paused = true;
                     break;
                 }
@@ -339,6 +339,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         }
         connection.phase = Phase::Open;
         connection.session = self.sessions.join(hello.session, connection.id);
+        connection.label = self.desk.publication.core().label_id(hello.label);
         let limits = self.desk.publication.core().limits();
         let answer = HelloReply {
             version,
@@ -378,6 +379,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     /// No more requests come from this connection. Its replies still leave; its session may come back.
     fn end(&mut self, connection: &mut Connection) {
         connection.phase = Phase::Ending;
+        self.desk.forget(connection);
         if connection.session != 0 {
             let grace = if P::abort_on_disconnect() { 0 } else { self.limits.grace_ms };
             self.sessions.leave(connection.session, connection.has_begun, self.now.sequencer.plus_ms(grace));
@@ -391,6 +393,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             return;
         }
         self.kept_at = self.now.monotonic;
+        self.desk.keep(self.now);
         let gone = self.sessions.gone(self.now.sequencer);
         // One walk over the open transactions for all of them.
         if !gone.is_empty() && self.desk.end_orphans(|session| gone.contains(&session)) {
@@ -415,7 +418,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     /// Writes what was released to its connections, and sends what every touched connection takes.
     fn reply(&mut self) {
         let (connections, touched) = (&mut self.connections, &mut self.touched);
-        self.desk.release(|id, write| {
+        self.desk.release(self.now, |id, write| {
             if let Some(connection) = connections.get_mut(&id) {
                 connection.waiting -= 1;
                 write(&mut connection.output);
@@ -441,6 +444,11 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             }
         }
     }
+}
+
+/// Requests that walk over everything that is open or invalid.
+fn is_walk(op: u8) -> bool {
+    [Op::List, Op::TruncateBefore, Op::Image].iter().any(|walk| *walk as u8 == op)
 }
 
 impl<C: Clock, S: Storage, P: Plant> Pipeline<Sockets, C, S, P> {

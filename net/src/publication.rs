@@ -26,8 +26,10 @@ use seriatim_wal::{AppendError, Log, SaveError, Storage, StoreId, SubmitError};
 
 use crate::clock::Now;
 use crate::failure::Failure;
+use crate::fences::Fences;
 use crate::plant::Plant;
 use crate::recovery::{Options, Ready, apply_event, apply_group, stamp};
+use crate::upkeep::Statistics;
 
 /// How far ahead of the clock the window of durable pointers reaches while pointers are asked for: 2 s.
 pub const WINDOW_MS: u64 = 2_000;
@@ -72,6 +74,8 @@ pub(crate) struct Publication<S: Storage, P> {
     image_at_bytes: u64,
     no_room: bool,
     said_shortage: bool,
+    pub(crate) fences: Fences,
+    pub(crate) statistics: Statistics,
     /// What the planted early publisher has still to see durable.
     early: Vec<Event>,
     plant: PhantomData<P>,
@@ -103,6 +107,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             durable_at: Duration::ZERO,
             no_room: false,
             said_shortage: false,
+            fences: Fences::default(),
+            statistics: Statistics::default(),
             early: Vec::new(),
             plant: PhantomData,
         }
@@ -129,6 +135,16 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     /// The pointer that is handed out next.
     pub(crate) fn next_pointer(&self) -> WritePointer {
         self.publisher.next_pointer()
+    }
+
+    /// The ticket that the next event gets.
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        self.publisher.next_ticket()
+    }
+
+    /// Adds an event of the owner's own.
+    pub(crate) fn push(&mut self, event: Event) -> Result<Ticket, Full> {
+        self.publisher.push(event)
     }
 
     /// True if what this ticket claims may be answered.
@@ -209,6 +225,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             let _ = core.invalidate(open.tx, InvalidCause::Expired);
         });
         self.publisher.refuse_long(self.published.invalid().len() >= self.invalid_max);
+        self.fences.count(&self.published, self.released_to);
+        self.say_statistics(now);
     }
 
     /// Tells the operator, once, that the disk is full, and once that it no longer is.
@@ -343,8 +361,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         }
         let group = self.log.durable_group().expect("a group that became durable stays until the next submit");
         if !P::early_visible() {
-            let publisher = &mut self.publisher;
-            apply_group(&mut self.published, &group, |_, applied| settle_up(publisher, applied))
+            let (publisher, fences) = (&mut self.publisher, &mut self.fences);
+            apply_group(&mut self.published, &group, |_, applied| settle_up(publisher, fences, applied))
                 .map_err(|(_, error)| Failure::Replay(error))?;
             self.swap_snapshot();
         }
@@ -362,7 +380,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             let applied =
                 apply_event(&mut self.published, event.kind() as u8, &payload, &mut PointerContext::default())
                     .map_err(Failure::Replay)?;
-            settle_up(&mut self.publisher, applied.1);
+            settle_up(&mut self.publisher, &mut self.fences, applied.1);
         }
         self.swap_snapshot();
         Ok(())
@@ -455,11 +473,15 @@ fn continues(before: &Begin, begin: &Begin) -> bool {
 }
 
 /// Does in the decided state what a published event asks for.
-fn settle_up(publisher: &mut Publisher, applied: Applied) {
+fn settle_up(publisher: &mut Publisher, fences: &mut Fences, applied: Applied) {
     match applied {
-        Applied::Ended { tx, .. } => publisher.forget(tx),
+        Applied::Ended { tx, snapshot } => {
+            publisher.forget(tx);
+            fences.ended(tx, snapshot);
+        }
         Applied::Window(end) => publisher.set_window_end(end),
         // The table was cleared when the reset was decided.
-        Applied::Nothing | Applied::Reset(_) => {}
+        Applied::Reset(_) => fences.all_ended(),
+        Applied::Nothing => {}
     }
 }

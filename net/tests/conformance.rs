@@ -244,7 +244,7 @@ fn a_conflict_names_the_winner(system: &impl System) {
     let (winner, loser) = (system.begin().tx, system.begin().tx);
     let csn = system.commit(winner, &["k"]).unwrap();
     match system.commit(loser, &["j", "k"]) {
-        Err(CommitError::Conflict { tx, change_id, csn: theirs, winner: named }) => {
+        Err(CommitError::Conflict { tx, change_id, csn: theirs, winner: named, .. }) => {
             assert_eq!((tx, theirs, named), (loser, csn, Some(winner)));
             assert_eq!(change_id, seriatim_core::ChangeId::of(b"k").0);
         }

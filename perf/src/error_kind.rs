@@ -15,6 +15,7 @@ pub(crate) fn of_begin(error: &BeginError) -> &'static str {
         BeginError::Overloaded(Full::EventRing) => "begin_overloaded_log",
         BeginError::Overloaded(Full::Invalid) => "begin_overloaded_invalid",
         BeginError::Overloaded(Full::Disk) => "begin_overloaded_disk",
+        BeginError::Overloaded(Full::Fences | Full::Images) => "begin_overloaded_other",
     }
 }
 
@@ -27,6 +28,8 @@ pub(crate) fn of_commit(error: &CommitError) -> Option<&'static str> {
         CommitError::NotInProgress { .. } => "not_in_progress",
         CommitError::ChangeSetTooLarge { .. } => "change_set_too_large",
         CommitError::LongWithChanges { .. } => "long_with_changes",
+        CommitError::NeedChanges { .. } => "need_changes",
+        CommitError::CheckpointMismatch { .. } | CommitError::TooManyCheckpoints { .. } => "checkpoints",
         CommitError::Overloaded(_) => "commit_overloaded",
     })
 }

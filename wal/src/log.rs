@@ -8,6 +8,7 @@
 //! the end of every turn, and again after every durable group.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -232,12 +233,33 @@ impl<S: Storage> Log<S> {
         if let Some(newest) = self.images.back().copied().filter(|newest| *newest >= covers) {
             return Err(SaveError::NotNewer { newest });
         }
-        let stamp = self.stamp.unwrap_or_default();
-        let header = ImageHeader { store: self.store, covers, token: stamp.token, created_ms: stamp.commit_time_ms };
+        let header = self.image_header(covers);
         let file = FileName::Image(covers.0);
         self.saving = Some(covers);
         self.storage.start(Job::Save { file, content: Box::new(move |out| header.write(out, content)) });
         Ok(())
+    }
+
+    /// Writes the state up to the last durable record to `out`, byte for byte as an image file; `content` writes the state.
+    ///
+    /// # Errors
+    /// What `out` or `content` say.
+    pub fn write_image(
+        &self,
+        out: &mut dyn io::Write,
+        content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.image_header(self.durable).write(out, content)
+    }
+
+    fn image_header(&self, covers: Lsn) -> ImageHeader {
+        let stamp = self.stamp.unwrap_or_default();
+        ImageHeader { store: self.store, covers, token: stamp.token, created_ms: stamp.commit_time_ms }
+    }
+
+    /// The storage that the log lives in.
+    pub fn storage(&self) -> &S {
+        &self.storage
     }
 
     /// How the last image went, once for each. Never blocks.

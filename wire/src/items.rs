@@ -206,6 +206,17 @@ impl<'a> CommitItems<'a> {
         }
         Ok(CommitItems { rest: Reader(body), left })
     }
+
+    /// The items of a check, which bring their changes and count no checkpoints.
+    pub(crate) fn of_checks(body: &'a [u8]) -> Result<CommitItems<'a>, DecodeError> {
+        let items = CommitItems::decode(body)?;
+        let wrong = |item: CommitItem<'_>| item.checked.is_some() || item.checkpoints > 0;
+        if items.clone().any(wrong) {
+            let flags = u32::from(FLAG_CHECKED | FLAG_CHECKPOINTS);
+            return Err(DecodeError::UnknownFlags { what: "item of a check", flags });
+        }
+        Ok(items)
+    }
 }
 
 impl<'a> Iterator for CommitItems<'a> {

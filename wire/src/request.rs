@@ -100,7 +100,7 @@ impl<'a> Request<'a> {
             Op::Invalidate => return Pointers::decode(body).map(Request::Invalidate),
             Op::Status => return Pointers::decode(body).map(Request::Status),
             Op::Settle => return Pointers::decode(body).map(Request::Settle),
-            Op::CanCommit => return CommitItems::decode(body).map(Request::CanCommit),
+            Op::CanCommit => return CommitItems::of_checks(body).map(Request::CanCommit),
             Op::Checkpoint => return Checkpoints::decode(body).map(Request::Checkpoint),
             Op::Truncate => return Pointers::decode(body).map(Request::Truncate),
             Op::List => return ListRequest::decode(body).map(Request::List),

@@ -195,7 +195,7 @@ impl Sequencer {
             Request::Invalidate(pointers) => {
                 let asked = Status::Invalid(InvalidCause::Asked);
                 let ended: Vec<_> = pointers.iter().map(|tx| self.end(tx, asked)).collect();
-                reply::invalidate(out, id, ended);
+                reply::bools(out, Op::Invalidate, id, ended);
             }
             Request::Status(pointers) => {
                 reply::statuses(out, Op::Status, id, pointers.iter().map(|tx| self.status_of(tx)));
@@ -222,6 +222,7 @@ impl Sequencer {
             Request::List(_) => reply::list(out, id, false, &[]),
             Request::Reset { .. } => reply::reset(out, id, self.next),
             Request::Ping(bytes) => reply::ping(out, id, bytes),
+            _ => reply::error(out, id, &ErrorReply::new(ErrorCode::UnknownOp, "not here")),
         }
     }
 }

@@ -98,7 +98,7 @@ impl Sequencer {
                 && csn > snapshot
             {
                 state.transactions.insert(tx, (Status::Refused, snapshot));
-                return Err(CommitError::Conflict { tx, change_id: id.0, csn, winner: Some(winner) });
+                return Err(CommitError::Conflict { tx, change_id: id.0, csn, winner: Some(winner), label: None });
             }
         }
         state.csn += 1;

@@ -1,0 +1,98 @@
+//! What operators ask of the durable half: to forget invalid transactions, to raise fences, to hand out its state, and a
+//! line for the log now and then.
+
+use std::time::Duration;
+
+use seriatim_core::event::Event;
+use seriatim_core::{CommitNumber, Full, Ticket, WritePointer};
+use seriatim_wal::Storage;
+use seriatim_wire::Fenced;
+
+use crate::clock::Now;
+use crate::fences::FenceId;
+use crate::plant::Plant;
+use crate::publication::Publication;
+
+/// How often statistics are logged, if anything has changed: 10 s.
+const STATISTICS_EVERY: Duration = Duration::from_secs(10);
+
+/// What the last line of statistics said.
+#[derive(Default)]
+pub(crate) struct Statistics {
+    said_at: Duration,
+    csn: CommitNumber,
+    next: WritePointer,
+}
+
+impl<S: Storage, P: Plant> Publication<S, P> {
+    /// Forgets an invalid transaction, or an interval by its first pointer. `None` if it is not invalid.
+    pub(crate) fn truncate(&mut self, tx: WritePointer) -> Result<Option<Ticket>, Full> {
+        let is_invalid = self.published().invalid_transaction(tx).is_some()
+            || self.published().invalid().intervals.iter().any(|(first, _)| *first == tx.0);
+        if !is_invalid {
+            return Ok(None);
+        }
+        self.push(Event::Truncate { tx }).map(Some)
+    }
+
+    /// Forgets every invalid transaction below a pointer: how many there are. If one that began below it is open, this is
+    /// the answer instead: it may still become invalid. Walks over everything that is open or invalid.
+    pub(crate) fn truncate_before(&mut self, bound: WritePointer) -> Result<Result<(u64, Ticket), WritePointer>, Full> {
+        let mut oldest = bound;
+        self.core().for_each_open(|open| oldest = oldest.min(open.tx));
+        if oldest < bound {
+            return Ok(Err(oldest));
+        }
+        let forgotten = self.published().invalid_before(bound);
+        Ok(Ok((forgotten, self.push(Event::TruncateBefore { bound })?)))
+    }
+
+    /// Raises a fence at this moment; see `fences.rs`.
+    pub(crate) fn raise_fence(&mut self, now: Now, timeout_ms: u64) -> Result<FenceId, Full> {
+        // The pointer first: who takes a lower one has its place in the order of events already.
+        let next = self.next_pointer();
+        let (snapshot, decided_to) = (self.published().csn(), self.next_ticket().0);
+        self.fences.raise(next, snapshot, decided_to, now.monotonic, timeout_ms)
+    }
+
+    /// What came of a fence, if that is known by now; it is forgotten then.
+    pub(crate) fn fence_outcome(&mut self, fence: FenceId, now: Now) -> Option<Fenced> {
+        self.fences.outcome(fence, now.monotonic)
+    }
+
+    /// The published state as a whole image file. Copies all of it.
+    pub(crate) fn image_file(&self) -> Vec<u8> {
+        let mut file = Vec::new();
+        self.log()
+            .write_image(&mut file, |out| out.write_all(&self.published().save_image()))
+            .expect("memory takes all that is written");
+        file
+    }
+
+    /// Logs how the sequencer is, every ten seconds in which anything happened.
+    pub(crate) fn say_statistics(&mut self, now: Now) {
+        let passed = now.monotonic.saturating_sub(self.statistics.said_at);
+        if passed < STATISTICS_EVERY {
+            return;
+        }
+        let (csn, next) = (self.published().csn(), self.next_pointer());
+        let before = std::mem::replace(&mut self.statistics, Statistics { said_at: now.monotonic, csn, next });
+        if (csn, next) == (before.csn, before.next) || before.said_at == Duration::ZERO {
+            return;
+        }
+        let published = self.published();
+        log::info!(
+            "statistics: {} commits, {:.0}/s; open {}, invalid {}, excluded {}, checked sets {}, outcomes {}; \
+             next pointer {next}, read pointer {}, record {}",
+            csn,
+            (csn.0 - before.csn.0) as f64 / passed.as_secs_f64(),
+            self.core().open_len(),
+            published.invalid().len(),
+            self.snapshot().excluded_len(),
+            self.core().pending_len(),
+            published.outcomes_len(),
+            published.read_pointer(),
+            self.log().durable(),
+        );
+    }
+}
