@@ -131,6 +131,12 @@ fn each_edge(history: &History, versions: &Versions, mut add: impl FnMut(u32, Ed
             add(pair[0], Edge { to: pair[1], key, cause: Cause::Overwritten });
         }
     }
+    for told in history.overwrites().iter().filter(|told| versions.counts(told.by)) {
+        let before = history.with_pointer(told.pointer).filter(|before| versions.position(told.key, *before).is_some());
+        if let Some(before) = before.filter(|before| *before != told.by) {
+            add(before, Edge { to: told.by, key: told.key, cause: Cause::Overwritten });
+        }
+    }
     for (reader, tx) in history.transactions().filter(|(number, _)| versions.counts(*number)) {
         let range = history.read_range(reader);
         for (read, source) in history.reads()[range.clone()].iter().zip(versions.sources(range)) {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::row::{Interval, Isolation, Outcome, Row, SnapshotPoint};
 
@@ -19,6 +19,7 @@ pub struct History {
     transactions: Vec<Transaction>,
     reads: Vec<Access>,
     writes: Vec<Write>,
+    overwrites: Vec<Replaced>,
     keys: Vec<Arc<str>>,
     numbers: FxHashMap<Arc<str>, u32>,
     by_pointer: FxHashMap<u64, u32>,
@@ -55,6 +56,12 @@ pub enum RowError {
         /// The number given.
         seq: u32,
     },
+    /// Only what is written is overwritten.
+    #[error("it overwrites {key:?}, and does not write it")]
+    OverwriteWithoutWrite {
+        /// The key.
+        key: String,
+    },
     /// See [`COUNT_MAX`].
     #[error("the history has more than {COUNT_MAX} {what}")]
     Full {
@@ -85,6 +92,15 @@ pub(crate) struct Access {
     pub key: u32,
     /// 0 for the writer's last.
     pub seq: u32,
+}
+
+/// What a store told of the version that was there before a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replaced {
+    pub by: u32,
+    pub key: u32,
+    /// Whose it was.
+    pub pointer: u64,
 }
 
 /// A key that a transaction wrote, once for each.
@@ -131,6 +147,10 @@ impl History {
             self.writes.push(Write { key, versions: 1, deleted });
         }
         self.gather_writes(writes as usize);
+        for overwrite in row.overwrites {
+            let key = self.number(overwrite.key);
+            self.overwrites.push(Replaced { by: number, key, pointer: overwrite.writer });
+        }
         if let Some(pointer) = row.tx {
             // The first one keeps the pointer; that there is a second is found by the numbers.
             self.by_pointer.entry(pointer).or_insert(number);
@@ -171,6 +191,14 @@ impl History {
             {
                 return Err(RowError::BadSequence { key: read.key.clone(), seq });
             }
+        }
+        let writes: FxHashSet<&String> = if row.overwrites.is_empty() {
+            FxHashSet::default()
+        } else {
+            row.writes.iter().chain(&row.deletes).collect()
+        };
+        if let Some(overwrite) = row.overwrites.iter().find(|overwrite| !writes.contains(&overwrite.key)) {
+            return Err(RowError::OverwriteWithoutWrite { key: overwrite.key.clone() });
         }
         let counts = [
             ("transactions", self.transactions.len() + 1),
@@ -236,6 +264,10 @@ impl History {
         reads.start as usize..reads.end as usize
     }
 
+    pub(crate) fn overwrites(&self) -> &[Replaced] {
+        &self.overwrites
+    }
+
     pub(crate) fn writes(&self) -> &[Write] {
         &self.writes
     }
@@ -264,22 +296,16 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Read;
+    use crate::row::{Overwrite, Read};
 
     fn row() -> Row {
         Row {
             tx: Some(7),
-            session: None,
-            label: None,
-            isolation: Isolation::Snapshot,
-            begin: None,
-            snapshot: None,
-            reads: vec![],
             writes: vec!["b".into(), "a".into(), "b".into()],
             deletes: vec!["a".into()],
             outcome: Outcome::Committed,
             csn: Some(1),
-            end: None,
+            ..Row::default()
         }
     }
 
@@ -295,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_row_that_contradicts_itself_is_not_taken() {
-        let wrong: [(Row, RowError); 5] = [
+        let wrong: [(Row, RowError); 6] = [
             (Row { tx: None, ..row() }, RowError::WriterWithoutPointer),
             (Row { outcome: Outcome::Unknown, ..row() }, RowError::NumberWithoutCommit { csn: 1 }),
             (
@@ -309,6 +335,10 @@ mod tests {
             (
                 Row { reads: vec![Read { key: "k".into(), writer: None, seq: Some(1) }], ..row() },
                 RowError::BadSequence { key: "k".into(), seq: 1 },
+            ),
+            (
+                Row { overwrites: vec![Overwrite { key: "k".into(), writer: 1 }], ..row() },
+                RowError::OverwriteWithoutWrite { key: "k".into() },
             ),
         ];
         let mut history = History::new();

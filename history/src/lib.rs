@@ -57,4 +57,4 @@ pub use anomaly::{Anomaly, Kind, Member};
 pub use history::{COUNT_MAX, History, RowError};
 pub use reader::{LINE_BYTES_MAX, ReadError};
 pub use report::{Order, Report};
-pub use row::{Interval, Isolation, Outcome, Read, Row, SnapshotPoint};
+pub use row::{Interval, Isolation, Outcome, Overwrite, Read, Row, SnapshotPoint};

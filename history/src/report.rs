@@ -49,7 +49,7 @@ pub struct Report {
 pub enum Order {
     /// The commit numbers of their writers.
     CommitNumbers,
-    /// The write pointers of their writers: no row has a commit number.
+    /// The write pointers of their writers: neither commits nor snapshots have numbers.
     WritePointers,
 }
 

@@ -36,6 +36,9 @@ pub struct Row {
     /// The keys it deleted, after whatever it wrote to them. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deletes: Vec<String>,
+    /// Whose versions its own ones replaced, where the store tells. Default: not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overwrites: Vec<Overwrite>,
     /// How it ended, as far as was heard.
     pub outcome: Outcome,
     /// Commit number; only where the outcome is `committed`.
@@ -127,4 +130,14 @@ pub struct Read {
     /// Which of the writer's writes of this key was returned, from 1; missing stands for its last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u32>,
+}
+
+/// The version that a write replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overwrite {
+    /// The key, which the row must have written.
+    pub key: String,
+    /// Write pointer of the version that was there.
+    pub writer: u64,
 }

@@ -50,7 +50,7 @@ pub enum Known {
 pub struct Versions {
     sources: Vec<Source>,
     counted: Vec<bool>,
-    /// By transaction; empty if no commit has a number.
+    /// By transaction; empty if neither commits nor snapshots have numbers.
     places: Vec<Option<Place>>,
     /// The place of each writer in the order of versions, by transaction.
     ranks: Vec<u32>,
@@ -72,7 +72,7 @@ impl Versions {
         order.retain(|tx| counted[*tx as usize] && !history.writes_of(*tx).is_empty());
         let pointer = |tx: &u32| history.transaction(*tx).pointer;
         order.sort_by_key(pointer);
-        let is_numbered = order.iter().any(|tx| history.transaction(*tx).csn.is_some());
+        let is_numbered = history.transactions().any(|(_, tx)| tx.csn.is_some() || tx.snapshot.csn.is_some());
         let places = if is_numbered { places(history, &sources, &order) } else { Vec::new() };
         if is_numbered {
             order.sort_by_key(|tx| places[*tx as usize]);
@@ -99,7 +99,7 @@ impl Versions {
         self.counted[tx as usize]
     }
 
-    /// Where the versions of a transaction stand, if they count and any commit has a number.
+    /// Where the versions of a transaction stand, if they count and there are numbers.
     pub fn place(&self, tx: u32) -> Option<Place> {
         *self.places.get(tx as usize)?
     }
@@ -145,28 +145,22 @@ fn source(history: &History, pointer: u64, key: u32, seq: u32) -> Source {
 
 /// The places of `writers`, which come in the order of their pointers.
 fn places(history: &History, sources: &[Source], writers: &[u32]) -> Vec<Option<Place>> {
-    let mut places = vec![None; history.len()];
-    let mut highest = 0;
-    for writer in writers {
-        let place = match history.transaction(*writer).csn {
-            Some(csn) => Place { from: csn, known: Known::Told },
-            None => Place { from: highest, known: Known::Guessed },
-        };
-        highest = highest.max(place.from);
-        places[*writer as usize] = Some(place);
-    }
+    let told = |csn| Place { from: csn, known: Known::Told };
+    let mut places: Vec<Option<Place>> = history.transactions().map(|(_, tx)| tx.csn.map(told)).collect();
     for (reader, Transaction { snapshot, .. }) in history.transactions() {
         let Some(csn) = snapshot.csn else { continue };
         for source in &sources[history.read_range(reader)] {
             let Source::Writer(writer) = *source else { continue };
-            let Some(place) = &mut places[writer as usize] else { continue };
-            let seen = Place { from: csn, known: Known::Read };
-            match place.known {
-                Known::Told => {}
-                Known::Guessed => *place = seen,
-                Known::Read => *place = seen.min(*place),
+            let (seen, place) = (Place { from: csn, known: Known::Read }, &mut places[writer as usize]);
+            if place.is_none_or(|place| place.known == Known::Read && seen < place) {
+                *place = Some(seen);
             }
         }
+    }
+    let mut highest = 0;
+    for writer in writers {
+        let place = places[*writer as usize].get_or_insert(Place { from: highest, known: Known::Guessed });
+        highest = highest.max(place.from);
     }
     places
 }
