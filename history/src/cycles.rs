@@ -61,7 +61,7 @@ pub fn judge(history: &History, versions: &Versions, findings: &mut Findings<'_>
 
 /// Whoever reads a key and writes it must overwrite what it read. Every such update that does not is found here.
 fn lost_updates(history: &History, versions: &Versions, findings: &mut Findings<'_>) {
-    for (number, _) in history.transactions().filter(|(number, _)| versions.counts(*number)) {
+    for (number, tx) in history.transactions().filter(|(number, _)| versions.counts(*number)) {
         let range = history.read_range(number);
         for (read, source) in history.reads()[range.clone()].iter().zip(versions.sources(range)) {
             let Some(ours) =
@@ -72,8 +72,7 @@ fn lost_updates(history: &History, versions: &Versions, findings: &mut Findings<
             let of_key = versions.of(read.key);
             let after = match *source {
                 Source::Writer(writer) => versions.position(read.key, writer).map(|position| position + 1),
-                // Only of a key that was never deleted is it plain which nothing was read.
-                Source::Nothing if !of_key.iter().any(|tx| deletes(history, *tx, read.key)) => Some(0),
+                Source::Nothing => versions.before_nothing(history, read.key, tx.snapshot.csn),
                 _ => None,
             };
             let Some(lost) = after.filter(|after| *after < ours).map(|after| of_key[after]) else { continue };
@@ -83,10 +82,6 @@ fn lost_updates(history: &History, versions: &Versions, findings: &mut Findings<
             });
         }
     }
-}
-
-fn deletes(history: &History, tx: u32, key: u32) -> bool {
-    history.write_of(tx, key).is_some_and(|write| write.deleted)
 }
 
 struct Cycles<'a, 'f> {

@@ -150,7 +150,7 @@ fn each_edge(history: &History, versions: &Versions, mut add: impl FnMut(u32, Ed
                     add(writer, Edge { to: reader, key, cause: Cause::Read });
                     position + 1
                 }
-                Source::Nothing => match position_of_nothing(history, versions, key, tx.snapshot.csn) {
+                Source::Nothing => match versions.before_nothing(history, key, tx.snapshot.csn) {
                     Some(after) => after,
                     None => continue,
                 },
@@ -159,20 +159,6 @@ fn each_edge(history: &History, versions: &Versions, mut add: impl FnMut(u32, Ed
                 add(reader, Edge { to: *next, key, cause: Cause::Missed });
             }
         }
-    }
-}
-
-/// How many versions of a key lie before a read that returned nothing. Of several states without a value, the snapshot
-/// says which one it was; without a snapshot it cannot be told.
-fn position_of_nothing(history: &History, versions: &Versions, key: u32, snapshot: Option<u64>) -> Option<usize> {
-    let of_key = versions.of(key);
-    let deletes = |tx: &u32| history.write_of(*tx, key).is_some_and(|write| write.deleted);
-    match snapshot.filter(|_| versions.is_numbered()) {
-        Some(csn) => {
-            let held = &of_key[..versions.up_to(key, csn)];
-            Some(held.last().filter(|last| deletes(last)).map_or(0, |_| held.len()))
-        }
-        None => (!of_key.iter().any(deletes)).then_some(0),
     }
 }
 

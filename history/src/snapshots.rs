@@ -114,8 +114,7 @@ impl Reading<'_> {
         // What is only guessed to be in the snapshot need not have been seen.
         let is_sure = |tx: &&u32| self.versions.place(**tx).is_some_and(|place| place.known != Known::Guessed);
         let Some(missed) = of_key[after..held].iter().rfind(is_sure).copied() else { return };
-        let deleted = |tx| self.history.write_of(tx, key).is_some_and(|write| write.deleted);
-        if returned.is_none() && deleted(missed) {
+        if returned.is_none() && self.versions.may_be_deleted(self.history, key, missed, csn) {
             return;
         }
         let say = || {

@@ -5,10 +5,13 @@
 //! pointers.
 //!
 //! A counted transaction without a number has one all the same that nobody told. It is at most the commit number of each
-//! snapshot through which it was read, and is taken to be the smallest of these: whoever read through a later snapshot
-//! must have seen it, wherever it really was, and of earlier snapshots nothing is claimed.
+//! snapshot through which it was read, or from which the next writer of one of its keys overwrote it, and is taken to be
+//! the smallest of these: whoever read through a later snapshot must have seen it, wherever it really was, and of earlier
+//! snapshots nothing is claimed.
 
 use std::ops::Range;
+
+use rustc_hash::FxHashMap;
 
 use crate::history::{History, Transaction};
 use crate::row::Outcome;
@@ -38,8 +41,8 @@ pub struct Place {
 /// How a [`Place`] is known, in the order in which versions of the same number stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Known {
-    /// It was read through a snapshot of that number.
-    Read,
+    /// It was in a snapshot of that number: somebody read it there, or overwrote it from there.
+    Seen,
     /// It is the transaction's commit number.
     Told,
     /// Not at all: it stands behind what has a smaller write pointer. Snapshots from there on may lack it.
@@ -57,6 +60,8 @@ pub struct Versions {
     /// Where each key's writers begin in `writers`; one more than there are keys.
     starts: Vec<usize>,
     writers: Vec<u32>,
+    /// Who deleted a key, and nobody told when or whether: reads of nothing do not name it.
+    doubts: FxHashMap<u32, Vec<u32>>,
 }
 
 impl Versions {
@@ -81,7 +86,8 @@ impl Versions {
         let mut ranks = vec![u32::MAX; history.len()];
         (0..).zip(&order).for_each(|(rank, tx)| ranks[*tx as usize] = rank);
         let (starts, writers) = by_key(history, &order);
-        Versions { sources, counted, places, ranks, starts, writers }
+        let doubts = doubts(history);
+        Versions { sources, counted, places, ranks, starts, writers, doubts }
     }
 
     /// True if versions stand in the order of commit numbers.
@@ -115,10 +121,51 @@ impl Versions {
         self.of(key).binary_search_by_key(&rank, |tx| self.ranks[*tx as usize]).ok()
     }
 
+    /// How many versions of a key lie before a read that returned nothing. Of several states without a value, the snapshot
+    /// says which one it was; `None` if that cannot be told.
+    pub fn before_nothing(&self, history: &History, key: u32, snapshot: Option<u64>) -> Option<usize> {
+        if self.doubts.contains_key(&key) {
+            return None;
+        }
+        let deleted = |tx: &u32| deletes(history, *tx, key);
+        match snapshot.filter(|_| self.is_numbered()) {
+            Some(csn) => {
+                let held = &self.of(key)[..self.up_to(key, csn)];
+                Some(held.last().filter(|last| deleted(last)).map_or(0, |_| held.len()))
+            }
+            None => (!self.of(key).iter().any(deleted)).then_some(0),
+        }
+    }
+
+    /// True if a read through a snapshot may have returned nothing though `newest` is the newest version that is known to
+    /// be in it: that version is a deletion, or one of which nobody told came after it.
+    pub fn may_be_deleted(&self, history: &History, key: u32, newest: u32, csn: u64) -> bool {
+        let after = |tx: u32| history.transaction(tx).pointer > history.transaction(newest).pointer;
+        let in_time = |tx: u32| history.transaction(tx).snapshot.csn.is_none_or(|begun| begun < csn);
+        let doubts = self.doubts.get(&key).map_or(&[][..], Vec::as_slice);
+        deletes(history, newest, key) || doubts.iter().any(|tx| after(*tx) && in_time(*tx))
+    }
+
     /// How many versions of a key stand at or below a commit number. There must be numbers.
     pub fn up_to(&self, key: u32, csn: u64) -> usize {
         self.of(key).partition_point(|tx| self.place(*tx).is_some_and(|place| place.from <= csn))
     }
+}
+
+fn deletes(history: &History, tx: u32, key: u32) -> bool {
+    history.write_of(tx, key).is_some_and(|write| write.deleted)
+}
+
+fn doubts(history: &History) -> FxHashMap<u32, Vec<u32>> {
+    let mut doubts: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+    for (number, tx) in history.transactions() {
+        if tx.csn.is_none() && matches!(tx.outcome, Outcome::Unknown | Outcome::Committed) {
+            for write in history.writes_of(number).iter().filter(|write| write.deleted) {
+                doubts.entry(write.key).or_default().push(number);
+            }
+        }
+    }
+    doubts
 }
 
 fn sources(history: &History) -> Vec<Source> {
@@ -151,9 +198,18 @@ fn places(history: &History, sources: &[Source], writers: &[u32]) -> Vec<Option<
         let Some(csn) = snapshot.csn else { continue };
         for source in &sources[history.read_range(reader)] {
             let Source::Writer(writer) = *source else { continue };
-            let (seen, place) = (Place { from: csn, known: Known::Read }, &mut places[writer as usize]);
-            if place.is_none_or(|place| place.known == Known::Read && seen < place) {
-                *place = Some(seen);
+            see(&mut places[writer as usize], csn);
+        }
+    }
+    // Who overwrites began after the one before had committed; where neither did, that is an anomaly of its own.
+    if writers.iter().any(|tx| history.transaction(*tx).csn.is_none()) {
+        let (starts, list) = by_key(history, writers);
+        for of_key in starts.windows(2).map(|key| &list[key[0]..key[1]]) {
+            for pair in of_key.windows(2) {
+                let [begun, next] = [pair[0], pair[1]].map(|tx| history.transaction(tx).snapshot.csn);
+                if let Some(next) = next.filter(|next| begun.is_none_or(|begun| begun < *next)) {
+                    see(&mut places[pair[0] as usize], next);
+                }
             }
         }
     }
@@ -163,6 +219,14 @@ fn places(history: &History, sources: &[Source], writers: &[u32]) -> Vec<Option<
         highest = highest.max(place.from);
     }
     places
+}
+
+/// Notes that a snapshot of this number holds what stands at `place`.
+fn see(place: &mut Option<Place>, csn: u64) {
+    let seen = Place { from: csn, known: Known::Seen };
+    if place.is_none_or(|place| place.known == Known::Seen && seen < place) {
+        *place = Some(seen);
+    }
 }
 
 /// The writers of each key, in the order of `writers`, and where each key's begin.
