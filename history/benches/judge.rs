@@ -16,7 +16,9 @@ fn main() -> io::Result<()> {
     let number = std::env::args().filter_map(|argument| argument.parse().ok()).next_back();
     let transactions: usize = number.unwrap_or(1_000_000);
     let mut file = BufWriter::new(tempfile::tempfile()?);
-    for row in run(Options { transactions, keys: 100_000, sessions: 64, lost_answers: 1, ..FEW }, 1).rows {
+    let ran = run(Options { transactions, keys: 100_000, sessions: 64, lost_answers: 1, ..FEW }, 1);
+    assert_eq!(ran.wrongly_committed, 0);
+    for row in ran.rows {
         serde_json::to_writer(&mut file, &row)?;
         file.write_all(b"\n")?;
     }

@@ -19,8 +19,10 @@ mod clients;
 mod error;
 mod messages;
 mod plot;
+mod record;
 mod report;
 mod run;
+mod scribe;
 mod server;
 
 use std::fmt;
@@ -73,6 +75,9 @@ pub struct BankArgs {
     /// wrong and no bug was planted
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Write every transaction to this file as it was seen from outside, for `seriatim check history`
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
