@@ -81,6 +81,13 @@ fn a_bank_under_fire_has_a_clean_history() {
 }
 
 #[test]
+fn the_history_of_a_bank_that_shows_a_dead_clients_half_tells() {
+    let (code, report) = judge_bank(&["--secs", "3", "--kill-every", "0", "--plant", "abort-on-disconnect"]);
+    assert_eq!(code, 3);
+    assert!(report["counts"]["stale-read"].as_u64() > Some(0));
+}
+
+#[test]
 fn the_history_of_a_bank_that_loses_updates_tells() {
     let (code, report) = judge_bank(&["--secs", "2", "--kill-every", "0", "--plant", "lost-update"]);
     assert_eq!(code, 3);

@@ -127,7 +127,8 @@ pub struct Member {
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.label, self.tx) {
-            (Some(label), _) => f.write_str(label),
+            (Some(label), Some(tx)) => write!(f, "{label} ({tx})"),
+            (Some(label), None) => write!(f, "{label} (row {})", self.row),
             (None, Some(tx)) => write!(f, "{tx}"),
             (None, None) => write!(f, "row {}", self.row),
         }

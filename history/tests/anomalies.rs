@@ -138,7 +138,7 @@ fn long_fork() {
     };
     let report = assert_found(&fork(""), &[Kind::LongFork]);
     assert_names(&report, &[1, 2], &report.anomalies[0].keys.iter().map(String::as_str).collect::<Vec<_>>());
-    assert!(report.anomalies[0].why.contains("other read \"a\" and missed that 1 overwrote it"), "{report}");
+    assert!(report.anomalies[0].why.contains("other (row 4) read \"a\" and missed that 1 overwrote it"), "{report}");
     assert_clean(&fork(",\"writer\":1"));
 }
 
