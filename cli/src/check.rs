@@ -1,7 +1,8 @@
-//! Checks that a person can run: the house under load, with everything killed that may be killed.
+//! Checks that a person can run: the house under load, with everything killed that may be killed, and recorded histories.
 
 mod bank;
 mod children;
+mod history;
 mod host;
 
 use std::io::Write;
@@ -12,6 +13,8 @@ use seriatim_kv::{Durability, FjallStore};
 
 use crate::output::Outcome;
 
+/// Exit code of a check that was carried out and failed.
+const EXIT_FAILED: u8 = 3;
 /// What the store's host says on its standard output when it listens.
 const HOST_READY: &str = "ready";
 
@@ -23,6 +26,11 @@ pub enum CheckCommand {
     /// Starts a server, a store and clients of its own, kills server and clients over and over, and ends with code 0 if
     /// nothing was lost, torn or taken back, and with 3 if something was.
     Bank(bank::BankArgs),
+    /// Judge a recorded history of transactions against what it was promised
+    ///
+    /// Ends with code 0 if the history is what snapshot isolation allows (and serializability, for transactions that asked
+    /// for it), with 3 if it is not, and with 1 if it cannot be read.
+    History(history::HistoryArgs),
     /// A client of the bank
     #[command(hide = true)]
     BankClient(bank::ClientArgs),
@@ -49,6 +57,7 @@ pub struct StoreHostArgs {
 pub fn run(command: &CheckCommand) -> Outcome {
     match command {
         CheckCommand::Bank(args) => bank::run(args),
+        CheckCommand::History(args) => history::run(args),
         CheckCommand::BankClient(args) => bank::run_client(args),
         CheckCommand::StoreHost(args) => host_store(args),
         CheckCommand::Child(args) => Err(children::become_child(args).into()),

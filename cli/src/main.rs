@@ -35,7 +35,7 @@ enum Command {
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
-    /// Run a check: the house under load, while everything is killed
+    /// Run a check: the house under load while everything is killed, or a recorded history
     #[command(subcommand)]
     Check(check::CheckCommand),
 }

@@ -8,7 +8,7 @@ use seriatim_core::{Snapshot, WritePointer};
 use crate::db::Isolation;
 use crate::error::Error;
 use crate::key_range::KeyRange;
-use crate::read::{Buffer, Reader, Scan};
+use crate::read::{Buffer, Entry, Reader, Scan};
 use crate::row::Table;
 use crate::store::DynStore;
 
@@ -69,14 +69,23 @@ impl<'a> Tx<'a> {
     /// # Errors
     /// If the key is too long or the store fails.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.entry(table, key)?.map(|entry| entry.value))
+    }
+
+    /// The value of a key and who wrote it.
+    ///
+    /// # Errors
+    /// As for [`Tx::get`].
+    pub fn entry(&self, table: &Table, key: &[u8]) -> Result<Option<Entry>, Error> {
+        let entry = |value, version| Entry { key: key.to_vec(), value, version };
         let row = table.row(key)?;
         if let Some(own) = self.writes.get(&row) {
-            return Ok(own.clone());
+            return Ok(own.clone().map(|value| entry(value, None)));
         }
         if self.isolation == Isolation::Serializable {
             self.reads.borrow_mut().note(&row)?;
         }
-        Ok(self.reader.newest(&row)?.map(|(_, value)| value))
+        Ok(self.reader.newest(&row)?.map(|(version, value)| entry(value, Some(version))))
     }
 
     /// The entries of a range of keys, ascending, this transaction's own writes among them. Take `..` for the table.

@@ -19,8 +19,10 @@ mod clients;
 mod error;
 mod messages;
 mod plot;
+mod record;
 mod report;
 mod run;
+mod scribe;
 mod server;
 
 use std::fmt;
@@ -31,14 +33,13 @@ use std::time::{Duration, Instant};
 
 use seriatim_client::{Client, ClientOptions};
 
+use super::EXIT_FAILED;
 use crate::output::{Outcome, OutputArgs};
 
 pub use client::ClientArgs;
 
 /// Exit code of a usage that cannot be carried out.
 const EXIT_USAGE: u8 = 2;
-/// Exit code of a check that was carried out and failed.
-const EXIT_FAILED: u8 = 3;
 /// Exit code after Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
 /// How long a connection is tried for: longer than a restart of the server takes.
@@ -74,6 +75,9 @@ pub struct BankArgs {
     /// wrong and no bug was planted
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Write every transaction to this file as it was seen from outside, for `seriatim check history`
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }

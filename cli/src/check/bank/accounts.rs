@@ -5,8 +5,10 @@
 //! Most transfers touch one of a few *hot* accounts, so that conflicts are common. The last few accounts are *quiet*:
 //! only transfers that are to be killed half-way touch them, so that nobody's later write covers the half up.
 
-use seriatim_core::WritePointer;
-use seriatim_kv::{Db, Error, Table, Tx, View};
+use std::ops::Range;
+
+use seriatim_core::{CommitNumber, WritePointer};
+use seriatim_kv::{Db, Error, RunOptions, Table, Tx, View};
 
 /// What each account holds at first.
 pub const OPENING_BALANCE: u64 = 1_000;
@@ -43,6 +45,22 @@ pub struct Transfer {
     pub amount: u64,
 }
 
+/// A transfer inside its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    pub transfer: Transfer,
+    /// The accounts that it read, and whose versions it got.
+    pub read: [(u32, Option<WritePointer>); 2],
+}
+
+/// Accounts that one transaction opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub accounts: Range<u32>,
+    pub tx: WritePointer,
+    pub csn: Option<CommitNumber>,
+}
+
 /// Names a transfer: the client's number and the client's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId {
@@ -77,12 +95,16 @@ impl Bank {
     }
 
     /// Opens all accounts.
-    pub fn open(&self, db: &Db) -> Result<(), Error> {
-        for first in (0..self.count).step_by(OPENED_AT_ONCE as usize) {
-            let end = self.count.min(first.saturating_add(OPENED_AT_ONCE));
-            db.run(|tx| (first..end).try_for_each(|account| self.put_balance(tx, account, OPENING_BALANCE)))?;
-        }
-        Ok(())
+    pub fn open(&self, db: &Db) -> Result<Vec<Opened>, Error> {
+        let firsts = (0..self.count).step_by(OPENED_AT_ONCE as usize);
+        let opened = firsts.map(|first| {
+            let accounts = first..self.count.min(first.saturating_add(OPENED_AT_ONCE));
+            let done = db.run_with(RunOptions::default(), |tx| {
+                accounts.clone().try_for_each(|account| self.put_balance(tx, account, OPENING_BALANCE))
+            })?;
+            Ok(Opened { accounts, tx: done.tx, csn: done.csn })
+        });
+        opened.collect()
     }
 
     /// An ordinary transfer.
@@ -103,9 +125,10 @@ impl Bank {
 
     /// Moves coins and writes the ledger. Nobody is overdrawn: an empty account receives instead, and no more is moved
     /// than is there.
-    pub fn transfer(&self, tx: &mut Tx<'_>, id: TransferId, plan: Plan) -> Result<Transfer, Error> {
+    pub fn transfer(&self, tx: &mut Tx<'_>, id: TransferId, plan: Plan) -> Result<Moved, Error> {
         let Plan { mut from, mut to, amount } = plan;
-        let (mut have, mut there) = (self.balance(tx, from)?, self.balance(tx, to)?);
+        let ((mut have, one), (mut there, other)) = (self.balance(tx, from)?, self.balance(tx, to)?);
+        let read = [(from, one), (to, other)];
         if have == 0 {
             std::mem::swap(&mut from, &mut to);
             std::mem::swap(&mut have, &mut there);
@@ -115,7 +138,7 @@ impl Bank {
         self.put_balance(tx, to, there + amount)?;
         let transfer = Transfer { from, to, amount };
         tx.put(&self.ledger, &id.key(), &transfer.encode())?;
-        Ok(transfer)
+        Ok(Moved { transfer, read })
     }
 
     /// Every account with its balance and the transaction that wrote it.
@@ -152,10 +175,14 @@ impl Bank {
         self.count - (self.count / 50).max(4)
     }
 
-    fn balance(&self, tx: &Tx<'_>, account: u32) -> Result<u64, Error> {
-        let value = tx.get(&self.accounts, &account.to_be_bytes())?.unwrap_or_default();
-        let balance = value.as_slice().try_into().map(u64::from_le_bytes);
-        balance.map_err(|_| broken(&self.accounts, account.to_be_bytes().to_vec(), value))
+    /// What an account holds, and who wrote that.
+    fn balance(&self, tx: &Tx<'_>, account: u32) -> Result<(u64, Option<WritePointer>), Error> {
+        let entry = tx.entry(&self.accounts, &account.to_be_bytes())?;
+        let (value, version) = entry.map_or_else(Default::default, |entry| (entry.value, entry.version));
+        match value.as_slice().try_into() {
+            Ok(balance) => Ok((u64::from_le_bytes(balance), version)),
+            Err(_) => Err(broken(&self.accounts, account.to_be_bytes().to_vec(), value)),
+        }
     }
 
     fn put_balance(&self, tx: &mut Tx<'_>, account: u32, balance: u64) -> Result<(), Error> {

@@ -10,10 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use seriatim_core::{CommitNumber, Snapshot, WritePointer};
+use seriatim_history::{Interval, Outcome, Row};
 use seriatim_kv::{Db, Error, View};
 
 use super::accounts::{Bank, OPENING_BALANCE, TransferId};
 use super::books::Books;
+use super::record::{self, Record};
 use crate::check::host::HostedStore;
 
 /// Versions that a quick audit asks for: more than all clients together have under way.
@@ -65,6 +67,8 @@ pub struct Auditor<'a> {
     pub db: &'a Db,
     pub store: &'a HostedStore,
     pub findings: &'a Findings,
+    /// The run's history, if one is written.
+    record: Option<&'a Record>,
     memory: Memory,
     /// When the last quick audit asked for its snapshot.
     looked: Instant,
@@ -91,8 +95,14 @@ struct Seen {
 }
 
 impl<'a> Auditor<'a> {
-    pub fn new(bank: &'a Bank, db: &'a Db, store: &'a HostedStore, findings: &'a Findings) -> Auditor<'a> {
-        Auditor { bank, db, store, findings, memory: Memory::default(), looked: Instant::now() }
+    pub fn new(
+        bank: &'a Bank,
+        db: &'a Db,
+        store: &'a HostedStore,
+        findings: &'a Findings,
+        record: Option<&'a Record>,
+    ) -> Auditor<'a> {
+        Auditor { bank, db, store, findings, record, memory: Memory::default(), looked: Instant::now() }
     }
 
     /// Reads every balance in one snapshot.
@@ -100,9 +110,21 @@ impl<'a> Auditor<'a> {
     /// # Errors
     /// If the server does not answer, which it may not, or the store, which it must.
     pub fn audit(&mut self) -> Result<(), Error> {
+        let sent = record::now();
         let view = self.look()?;
+        let begin = Interval { sent, answered: Some(record::now()) };
         let balances = self.bank.balances(&view)?;
         let csn = view.snapshot().csn;
+        if let Some(record) = self.record {
+            record.add(&Row {
+                label: Some("audit".into()),
+                begin: Some(begin),
+                snapshot: Some(record::point(view.snapshot())),
+                reads: balances.iter().map(|(account, _, version)| record::read(*account, Some(*version))).collect(),
+                outcome: Outcome::Committed,
+                ..Row::default()
+            });
+        }
         self.add_up(csn, &balances);
         for (account, _, version) in balances {
             let before = self.memory.accounts.insert(account, version);

@@ -41,7 +41,7 @@ impl Books {
             }
             Message::Settled => self.unknown_settled += 1,
             Message::Unknown { .. } => self.unknown += 1,
-            Message::Halted(_) | Message::Failed(_) => {}
+            Message::Opened(_) | Message::Closed(_) | Message::Halted(_) | Message::Failed(_) => {}
         }
         None
     }

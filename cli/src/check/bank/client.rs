@@ -15,6 +15,8 @@ use seriatim_kv::{
 
 use super::accounts::{ACCOUNTS_MIN, Bank, TransferId};
 use super::messages::{Message, Order};
+use super::record;
+use super::scribe::Scribe;
 use crate::check::host::HostedStore;
 
 /// A client of the bank check; started by it, never by hand.
@@ -35,6 +37,9 @@ pub struct ClientArgs {
     /// Chooses the transfers.
     #[arg(long)]
     pub seed: u64,
+    /// Tell what each transaction read and wrote.
+    #[arg(long)]
+    pub record: bool,
 }
 
 /// Attempts at one transfer: a server that is down for some seconds must not end a client.
@@ -61,7 +66,8 @@ pub fn run(args: &ClientArgs, coordinator: impl Coordinator) -> Result<(), Error
 fn move_money(args: &ClientArgs, coordinator: impl Coordinator, orders: &Arc<Orders>) -> Result<(), Error> {
     let bank = Bank::new(args.accounts);
     let store = Halting { store: HostedStore::new(&args.store), orders: orders.clone(), last: AtomicU64::new(0) };
-    let db = Db::new(store, Telling { coordinator });
+    let scribe = args.record.then(|| Arc::new(Scribe::new(args.number)));
+    let db = Db::new(store, Telling { coordinator, scribe: scribe.clone() });
     let mut random = fastrand::Rng::with_seed(args.seed);
     let retry = RetryPolicy { attempts_max: ATTEMPTS_MAX, pause_max: PAUSE_MAX, ..RetryPolicy::default() };
     for sequence in 0.. {
@@ -75,7 +81,11 @@ fn move_money(args: &ClientArgs, coordinator: impl Coordinator, orders: &Arc<Ord
             orders.halt_in_next_transfer();
         }
         let id = TransferId { client: args.number, sequence };
-        let done = db.run_with(RunOptions { retry, ..RunOptions::default() }, |tx| bank.transfer(tx, id, plan));
+        let done = db.run_with(RunOptions { retry, ..RunOptions::default() }, |tx| {
+            let moved = bank.transfer(tx, id, plan)?;
+            say_all(scribe.as_ref().and_then(|scribe| scribe.moves(id, &moved)));
+            Ok(())
+        });
         match done {
             Ok(done) => {
                 let csn = done.csn.expect("a transfer writes");
@@ -100,6 +110,11 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Says something, if there is something.
+fn say_all(message: Option<Message>) {
+    message.iter().for_each(say);
 }
 
 /// Writes a line, whole, or ends the process: without its run a client has no business.
@@ -193,20 +208,28 @@ impl<S: Store> Store for Halting<S> {
     }
 }
 
-/// The sequencer, with a line about every pointer received and every doubt settled.
+/// The sequencer, with a line about every pointer received and every doubt settled, and what the scribe makes of it.
 struct Telling<C> {
     coordinator: C,
+    scribe: Option<Arc<Scribe>>,
 }
 
 impl<C: Coordinator> Coordinator for Telling<C> {
     fn begin(&self, options: BeginOptions) -> Result<Begun, BeginFailure> {
+        let sent = record::now();
         let begun = self.coordinator.begin(options)?;
+        if let Some(scribe) = &self.scribe {
+            scribe.began(sent, &begun);
+        }
         say(&Message::Began(begun.tx));
         Ok(begun)
     }
 
     fn commit(&self, tx: WritePointer, changes: ChangeSet) -> Result<CommitNumber, CommitFailure> {
-        self.coordinator.commit(tx, changes)
+        let sent = record::now();
+        let answer = self.coordinator.commit(tx, changes);
+        say_all(self.scribe.as_ref().and_then(|scribe| scribe.committed(sent, &answer)));
+        answer
     }
 
     fn abort(&self, tx: WritePointer) -> Result<Status, TransportError> {
@@ -218,8 +241,10 @@ impl<C: Coordinator> Coordinator for Telling<C> {
     }
 
     fn settle(&self, tx: WritePointer) -> Result<Status, TransportError> {
+        let sent = record::now();
         let status = self.coordinator.settle(tx)?;
         say(&Message::Settled);
+        say_all(self.scribe.as_ref().and_then(|scribe| scribe.settled(sent, status)));
         Ok(status)
     }
 

@@ -12,6 +12,7 @@ use super::audit::Findings;
 use super::books::Books;
 use super::error::{CheckError, doing};
 use super::messages::{Message, NoMessage, Order};
+use super::record::Record;
 use super::server::open_log;
 use crate::check::children::Owned;
 
@@ -39,6 +40,8 @@ pub struct ClientSetup {
     pub books: Arc<Mutex<Books>>,
     pub findings: Arc<Findings>,
     pub events: Sender<Event>,
+    /// The run's history, if one is written.
+    pub record: Option<Arc<Record>>,
 }
 
 /// A client process.
@@ -57,7 +60,7 @@ pub struct Client {
 impl Client {
     /// Starts a client.
     pub fn start(setup: &ClientSetup, number: u32) -> Result<Client, CheckError> {
-        let arguments: [String; 12] = [
+        let mut arguments: Vec<String> = vec![
             "check".into(),
             "bank-client".into(),
             "--server".into(),
@@ -71,6 +74,9 @@ impl Client {
             "--seed".into(),
             setup.seed.wrapping_add(u64::from(number)).to_string(),
         ];
+        if setup.record.is_some() {
+            arguments.push("--record".into());
+        }
         let log = open_log(&setup.log)?;
         let started =
             Owned::start(arguments, |command| command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log));
@@ -104,6 +110,12 @@ impl Client {
 fn listen(setup: &ClientSetup, number: u32, words: ChildStdout) {
     // Whoever listens for events may have ended: then the run is over, and this client with it.
     let tell = |event| drop(setup.events.send(event));
+    let mut opened = None;
+    let add = |row: Option<String>| {
+        if let (Some(row), Some(record)) = (row, &setup.record) {
+            record.add_line(&row);
+        }
+    };
     for line in BufReader::new(words).lines() {
         let Ok(line) = line else { break };
         let message = match line.parse::<Message>() {
@@ -118,10 +130,17 @@ fn listen(setup: &ClientSetup, number: u32, words: ChildStdout) {
             setup.findings.saw(csn);
         }
         match message {
+            // Of the one before nobody heard how it ended.
+            Message::Opened(row) => add(opened.replace(row)),
+            Message::Closed(row) => {
+                opened = None;
+                add(Some(row));
+            }
             Message::Halted(_) => tell(Event::Halted(number)),
             Message::Failed(why) => tell(Event::Failed(number, why)),
             _ => {}
         }
     }
+    add(opened);
     tell(Event::Ended(number));
 }

@@ -20,6 +20,10 @@ pub enum Message {
     Unknown { sequence: u64 },
     /// As ordered, it stands between the two writes of a transfer and does nothing more.
     Halted(WritePointer),
+    /// What a transaction read and means to write: a row of the run's history, its outcome unknown.
+    Opened(String),
+    /// How the transaction that was opened last has ended: its row.
+    Closed(String),
     /// It cannot go on.
     Failed(String),
 }
@@ -49,6 +53,8 @@ impl fmt::Display for Message {
             Message::Settled => f.write_str("settled"),
             Message::Unknown { sequence } => write!(f, "unknown {sequence}"),
             Message::Halted(tx) => write!(f, "halted {tx}"),
+            Message::Opened(row) => write!(f, "opened {row}"),
+            Message::Closed(row) => write!(f, "closed {row}"),
             Message::Failed(why) => {
                 let why: String = why.replace(['\n', '\r'], " ").chars().take(WHY_CHARS_MAX).collect();
                 write!(f, "failed {why}")
@@ -72,6 +78,8 @@ impl FromStr for Message {
             ("settled", Some([])) => Ok(Message::Settled),
             ("unknown", Some([sequence])) => Ok(Message::Unknown { sequence: *sequence }),
             ("halted", Some([tx])) => Ok(Message::Halted(WritePointer(*tx))),
+            ("opened", _) => Ok(Message::Opened(rest.to_string())),
+            ("closed", _) => Ok(Message::Closed(rest.to_string())),
             ("failed", _) => Ok(Message::Failed(rest.to_string())),
             _ => Err(no_message()),
         }
@@ -112,6 +120,8 @@ mod tests {
             Message::Settled,
             Message::Unknown { sequence: 9 },
             Message::Halted(tx),
+            Message::Opened("{\"tx\":1}".into()),
+            Message::Closed("{\"tx\":1}".into()),
             Message::Failed("the disk is on fire".into()),
         ];
         for message in messages {

@@ -11,15 +11,17 @@ use std::thread;
 use std::time::Duration;
 
 use seriatim_client::ClientOptions;
+use seriatim_history::{Outcome, Row};
 use seriatim_kv::{Db, Error};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::accounts::Bank;
+use super::accounts::{Bank, Opened};
 use super::audit::{Auditor, Findings};
 use super::books::Books;
 use super::clients::ClientSetup;
 use super::error::{CheckError, doing, running};
 use super::plot::Plot;
+use super::record::{self, Record};
 use super::report::Report;
 use super::server::{Server, ServerSetup, open_log};
 use super::{BankArgs, connect};
@@ -47,8 +49,10 @@ pub fn run(args: &BankArgs) -> Result<Report, CheckError> {
     }
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}");
+    let record = args.history.as_deref().map(Record::create).transpose()?.map(Arc::new);
     let directory = Directory::prepare(args.dir.as_deref())?;
-    let result = run_in(directory.path(), args, seed, interrupted);
+    let result = run_in(directory.path(), args, seed, record.clone(), interrupted);
+    let result = result.and_then(|report| record.map_or(Ok(()), |record| record.finish()).map(|()| report));
     let is_of_use = match &result {
         Ok(report) => report.failed && args.plant.is_none(),
         Err(CheckError::Interrupted) => false,
@@ -60,7 +64,13 @@ pub fn run(args: &BankArgs) -> Result<Report, CheckError> {
     result
 }
 
-fn run_in(directory: &Path, args: &BankArgs, seed: u64, interrupted: Arc<AtomicBool>) -> Result<Report, CheckError> {
+fn run_in(
+    directory: &Path,
+    args: &BankArgs,
+    seed: u64,
+    record: Option<Arc<Record>>,
+    interrupted: Arc<AtomicBool>,
+) -> Result<Report, CheckError> {
     let path = |name: &str| directory.join(name);
     let _host = start_host(directory)?;
     let server = Server::start(ServerSetup {
@@ -76,7 +86,11 @@ fn run_in(directory: &Path, args: &BankArgs, seed: u64, interrupted: Arc<AtomicB
     let options = ClientOptions { attempts_max: 1, request_timeout, label, ..ClientOptions::default() };
     let db = Db::new(store.clone(), connect(server.address(), options)?);
     let bank = Bank::new(args.accounts);
-    bank.open(&db).map_err(running("open the accounts"))?;
+    for opened in bank.open(&db).map_err(running("open the accounts"))? {
+        if let Some(record) = &record {
+            record.add(&opening(opened));
+        }
+    }
 
     let (events, heard) = mpsc::channel();
     let setup = ClientSetup {
@@ -88,9 +102,10 @@ fn run_in(directory: &Path, args: &BankArgs, seed: u64, interrupted: Arc<AtomicB
         books: Arc::new(Mutex::new(Books::default())),
         findings: Arc::new(Findings::default()),
         events,
+        record: record.clone(),
     };
     let findings = setup.findings.clone();
-    let auditor = || Auditor::new(&bank, &db, &store, &findings);
+    let auditor = || Auditor::new(&bank, &db, &store, &findings, record.as_deref());
     let audits_end = AtomicBool::new(false);
     let report = thread::scope(|scope| {
         // Dropped by an error or a panic as well, so that the scope does not wait for auditors for ever.
@@ -125,6 +140,18 @@ fn run_in(directory: &Path, args: &BankArgs, seed: u64, interrupted: Arc<AtomicB
         return Err(CheckError::Nothing("no transfer was acknowledged"));
     }
     Ok(report)
+}
+
+/// The transaction that opened accounts, as a row of the history.
+fn opening(opened: Opened) -> Row {
+    Row {
+        tx: Some(opened.tx.0),
+        label: Some("opening".into()),
+        writes: opened.accounts.map(record::account_key).collect(),
+        outcome: Outcome::Committed,
+        csn: opened.csn.map(|csn| csn.0),
+        ..Row::default()
+    }
 }
 
 /// Runs an auditor until the run ends. Questions that a server which is down did not answer are asked again.
