@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
-use crate::context::{Committed, StartOptions, TransactionContext};
-use crate::failure::{ContextError, End};
+use crate::context::{Committed, SETTLE_FOR_DEFAULT, TransactionContext};
+use crate::failure::{ContextError, Standing};
 use crate::panic::caught;
 use crate::participant::{BoxError, Participant};
 use crate::retry::{Retries, RetryPolicy};
 use crate::service::TransactionService;
+use crate::start_options::StartOptions;
 
 /// Runs closures as transactions over its participants, each attempt in a context of its own.
 ///
@@ -22,6 +24,7 @@ pub struct TransactionExecutor {
     options: StartOptions,
     retries: Box<dyn RetryPolicy>,
     clock: Arc<dyn Clock>,
+    settle_for: Duration,
 }
 
 /// A closure that has run, and its transaction, which has committed.
@@ -41,7 +44,7 @@ pub struct Executed<T> {
 pub struct GaveUp {
     /// How many attempts were made.
     pub attempts: u32,
-    /// What ended the last one. Where its [`end`](ContextError::end) is `Unknown` the transaction may have committed, and
+    /// What ended the last one. Where its [`standing`](ContextError::standing) is `Unknown` the transaction may have committed, and
     /// where it is `Committed` it has.
     #[source]
     pub last: ContextError,
@@ -59,6 +62,7 @@ impl TransactionExecutor {
             options: StartOptions::default(),
             retries: Box::new(Retries::default()),
             clock: Arc::new(SystemClock),
+            settle_for: SETTLE_FOR_DEFAULT,
         }
     }
 
@@ -78,6 +82,12 @@ impl TransactionExecutor {
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> TransactionExecutor {
         TransactionExecutor { clock, ..self }
+    }
+
+    /// As [`TransactionContext::with_settle_for`].
+    #[must_use]
+    pub fn with_settle_for(self, settle_for: Duration) -> TransactionExecutor {
+        TransactionExecutor { settle_for, ..self }
     }
 
     /// Runs a closure as a transaction. `Ok` means that it has committed, durably.
@@ -113,7 +123,7 @@ impl TransactionExecutor {
     ) -> Result<(T, Committed), ContextError> {
         let participants = self.participants.iter().cloned();
         let context = TransactionContext::new(Arc::clone(&self.service), participants);
-        let mut context = context.with_clock(Arc::clone(&self.clock));
+        let mut context = context.with_clock(Arc::clone(&self.clock)).with_settle_for(self.settle_for);
         context.start(self.options.clone())?;
         match caught(|| closure(&mut context)) {
             Ok(Ok(value)) => context.finish().map(|committed| (value, committed)),
@@ -131,7 +141,7 @@ impl TransactionExecutor {
 /// reason.
 fn failed(context: &mut TransactionContext, reason: BoxError) -> ContextError {
     match reason.downcast::<ContextError>() {
-        Ok(error) if error.end() != End::Active && context.current().is_none() => *error,
+        Ok(error) if error.standing() != Standing::Active && context.current().is_none() => *error,
         Ok(error) => context.abort_because(error),
         Err(reason) => context.abort_because(reason),
     }

@@ -210,7 +210,7 @@ impl fmt::Display for Conflict {
 
 /// How a transaction stands after an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum Standing {
     /// There was none: none was begun, or none was active.
     None,
     /// It is active still; the call that failed has left it as it was.
@@ -236,14 +236,19 @@ pub struct ContextError(Box<Parts>);
 
 struct Parts {
     tx: Option<WritePointer>,
-    end: End,
+    standing: Standing,
     first: Failure,
     suppressed: Vec<Failure>,
 }
 
 impl ContextError {
-    pub(crate) fn new(tx: Option<WritePointer>, end: End, first: Failure, suppressed: Vec<Failure>) -> ContextError {
-        ContextError(Box::new(Parts { tx, end, first, suppressed }))
+    pub(crate) fn new(
+        tx: Option<WritePointer>,
+        standing: Standing,
+        first: Failure,
+        suppressed: Vec<Failure>,
+    ) -> ContextError {
+        ContextError(Box::new(Parts { tx, standing, first, suppressed }))
     }
 
     /// The transaction, if there was one.
@@ -252,8 +257,8 @@ impl ContextError {
     }
 
     /// How it stands.
-    pub fn end(&self) -> End {
-        self.0.end
+    pub fn standing(&self) -> Standing {
+        self.0.standing
     }
 
     /// What went wrong first.
@@ -286,16 +291,16 @@ impl ContextError {
 
     /// True if it did not commit and never will, and is over.
     pub fn has_come_to_nothing(&self) -> bool {
-        match self.0.end {
-            End::None | End::Aborted | End::Invalidated | End::Unfinished => true,
-            End::Active | End::Committed(_) | End::Unknown => false,
+        match self.0.standing {
+            Standing::None | Standing::Aborted | Standing::Invalidated | Standing::Unfinished => true,
+            Standing::Active | Standing::Committed(_) | Standing::Unknown => false,
         }
     }
 
     /// Goes on with the panic of a participant if that was the first failure; hands itself back if not.
     #[must_use]
     pub fn resume_panic(self) -> ContextError {
-        let Parts { tx, end, first, suppressed } = *self.0;
+        let Parts { tx, standing, first, suppressed } = *self.0;
         let first = match first {
             Failure::Participant { name, step, source } => match source.downcast::<Panic>() {
                 Ok(panic) => panic.resume(),
@@ -303,7 +308,7 @@ impl ContextError {
             },
             other => other,
         };
-        ContextError::new(tx, end, first, suppressed)
+        ContextError::new(tx, standing, first, suppressed)
     }
 }
 
@@ -315,10 +320,10 @@ impl fmt::Display for ContextError {
 
 impl fmt::Debug for ContextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { tx, end, first, suppressed } = &*self.0;
+        let Parts { tx, standing, first, suppressed } = &*self.0;
         f.debug_struct("ContextError")
             .field("tx", tx)
-            .field("end", end)
+            .field("standing", standing)
             .field("failure", first)
             .field("suppressed", suppressed)
             .finish()

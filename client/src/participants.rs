@@ -32,6 +32,24 @@ impl Participants {
         self.list.len()
     }
 
+    /// Calls one; what it failed with, a panic included, is added to the failures.
+    pub fn call<T>(
+        &self,
+        place: usize,
+        step: Step,
+        failures: &mut Vec<Failure>,
+        call: impl FnOnce(&dyn Participant) -> Result<T, BoxError>,
+    ) -> Option<T> {
+        let answer = caught(|| call(&*self.list[place])).unwrap_or_else(|panic| Err(Box::new(panic)));
+        answer
+            .map_err(|source| {
+                let (name, lost) = self.name(place);
+                failures.push(Failure::Participant { name, step, source });
+                failures.extend(lost);
+            })
+            .ok()
+    }
+
     /// Calls one after the other until one fails; true if none has.
     pub fn each(
         &self,
@@ -82,24 +100,6 @@ impl Participants {
                 (name, Some(lost))
             }
         }
-    }
-
-    /// Calls one; what it failed with, a panic included, is added to the failures.
-    fn call<T>(
-        &self,
-        place: usize,
-        step: Step,
-        failures: &mut Vec<Failure>,
-        call: impl FnOnce(&dyn Participant) -> Result<T, BoxError>,
-    ) -> Option<T> {
-        let answer = caught(|| call(&*self.list[place])).unwrap_or_else(|panic| Err(Box::new(panic)));
-        answer
-            .map_err(|source| {
-                let (name, lost) = self.name(place);
-                failures.push(Failure::Participant { name, step, source });
-                failures.extend(lost);
-            })
-            .ok()
     }
 
     fn place_of(&self, participant: &Arc<dyn Participant>) -> Option<usize> {
