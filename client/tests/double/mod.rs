@@ -119,6 +119,11 @@ impl Double {
         self.state.lock().unwrap().end(tx, status);
     }
 
+    /// The next pointer is this one, whether it was handed out or not.
+    pub fn hands_out_next(&self, pointer: WritePointer) {
+        self.state.lock().unwrap().next = pointer.0;
+    }
+
     fn call<T>(&self, call: &'static str, serve: impl FnOnce(&mut State) -> Result<T, Error>) -> Result<T, Error> {
         self.journal.write(call);
         let mut state = self.state.lock().unwrap();
