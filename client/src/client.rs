@@ -4,17 +4,17 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seriatim_core::{
-    BeginOptions, ChangeSet, Changes, CommitError, CommitNumber, Snapshot, Status, Submission, WritePointer,
-};
+use seriatim_core::{BeginOptions, ChangeSet, Changes, CommitError, CommitNumber, Status, Submission, WritePointer};
 use seriatim_wire::{Block, Fenced, HelloReply, ImageRequest, ListRequest, Listed, Op, State, StoreId, Truncated};
 
 use crate::address::Address;
 use crate::bulk_connection::BulkConnection;
+use crate::clock::{Clock, SystemClock};
 use crate::endings::Endings;
 use crate::error::{Cause, Error};
 use crate::link::{Call, Link};
 use crate::options::ClientOptions;
+use crate::read_snapshot::ReadSnapshot;
 use crate::tx::Tx;
 use crate::waiters::{Done, Failure};
 
@@ -47,40 +47,6 @@ pub struct Page {
     pub more: bool,
     /// The transactions.
     pub entries: Vec<Listed>,
-}
-
-/// A snapshot to read through without a transaction: nothing to end, and nothing that holds its versions, so it is
-/// good only for the time that the server grants (60 s by default).
-#[derive(Clone, Debug)]
-pub struct ReadSnapshot {
-    snapshot: Arc<Snapshot>,
-    asked: Instant,
-    age_max: Duration,
-}
-
-impl ReadSnapshot {
-    /// The snapshot.
-    ///
-    /// # Errors
-    /// [`Error::SnapshotTooOld`] past its time, for versions that it needs may be gone.
-    pub fn get(&self) -> Result<&Arc<Snapshot>, Error> {
-        let (age, max) = (self.asked.elapsed(), self.age_max);
-        if age <= max { Ok(&self.snapshot) } else { Err(Error::SnapshotTooOld { age, max }) }
-    }
-
-    /// True if a version written under this pointer is part of the snapshot. Ask after the version was read: what was
-    /// read before the snapshot's time was over was there.
-    ///
-    /// # Errors
-    /// [`Error::SnapshotTooOld`] past its time.
-    pub fn is_visible(&self, version: WritePointer) -> Result<bool, Error> {
-        Ok(self.get()?.is_visible(version))
-    }
-
-    /// Place in the order of commits: the snapshot holds exactly the commits up to this one.
-    pub fn csn(&self) -> CommitNumber {
-        self.snapshot.csn
-    }
 }
 
 impl Client {
@@ -135,11 +101,11 @@ impl Client {
     /// # Errors
     /// Those of the connection.
     pub fn snapshot(&self) -> Result<ReadSnapshot, Error> {
-        let asked = Instant::now();
+        let asked = SystemClock.now();
         match self.ask(Call::Snapshot)? {
             Done::Snapshot(snapshot) => {
                 let age_max = Duration::from_millis(u64::from(self.hello().limits.snapshot_age_ms));
-                Ok(ReadSnapshot { snapshot, asked, age_max })
+                Ok(ReadSnapshot::new(snapshot, asked, age_max, Arc::new(SystemClock)))
             }
             other => Err(unexpected(other)),
         }

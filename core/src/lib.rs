@@ -30,6 +30,7 @@ mod snapshot;
 mod sync;
 mod table;
 mod transaction;
+mod view;
 mod winners;
 
 pub use change_set::{CHANGE_IDS_MAX, CHANGE_IDS_WARN, ChangeId, ChangeIds, ChangeSet, Changes, Submission};
@@ -48,3 +49,4 @@ pub use sequencer::{Advice, Begun, Checkpointing, Decision, End, Owner, Resume, 
 pub use snapshot::{InvalidSet, Snapshot, SnapshotId};
 pub use table::{CHECKPOINTS_MAX, OpenView};
 pub use transaction::*;
+pub use view::{TransactionView, Visibility};

@@ -201,6 +201,14 @@ impl PointerSet {
         self.iter().next()
     }
 
+    /// The greatest member.
+    pub fn last(&self) -> Option<WritePointer> {
+        let chunk = self.pages.last()?.chunks.last()?;
+        let start = chunk_start(chunk.number);
+        let top = |word: usize| Some(64 * word as u64 + u64::from(chunk.words[word].checked_ilog2()?));
+        (0..4).rev().find_map(top).map(|bit| WritePointer(start + bit))
+    }
+
     /// Page and index of a chunk; or, if there is none, where it would go.
     fn find(&self, number: u64) -> Result<(usize, usize), (usize, usize)> {
         // Nearly every question is about the newest pointers, so the last page is looked at first.
@@ -359,6 +367,8 @@ mod tests {
     fn assert_same(set: &PointerSet, model: &BTreeSet<u64>, context: &str) {
         assert_eq!(set.len(), model.len() as u64, "{context}");
         assert!(set.iter().map(|p| p.0).eq(model.iter().copied()), "{context}");
+        let [first, last] = [set.first(), set.last()].map(|pointer| pointer.map(|p| p.0));
+        assert_eq!((first, last), (model.first().copied(), model.last().copied()), "{context}");
         for page in &set.pages {
             assert_eq!(page.first, page.chunks[0].number, "{context}");
             assert!(page.chunks.len() <= PAGE_CHUNKS_MAX, "{context}");

@@ -38,6 +38,12 @@ impl InvalidSet {
         self.pointers.len() + self.intervals.len() as u64
     }
 
+    /// The greatest invalid pointer.
+    pub fn last(&self) -> Option<WritePointer> {
+        let in_intervals = self.intervals.last().map(|(_, end)| WritePointer(end - 1));
+        self.pointers.last().max(in_intervals)
+    }
+
     /// True if nothing is invalid.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -24,6 +24,19 @@ pub enum Kind {
     Long,
 }
 
+/// Which anomalies a transaction rules out. It is chosen by what its commit brings along: the sequencer checks what it
+/// is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+pub enum Isolation {
+    /// One snapshot for all reads, and no lost updates: of two transactions that overlap and write the same key, one
+    /// is refused. Two that read what the other writes may both commit (write skew).
+    #[default]
+    Snapshot,
+    /// As if the transactions had run one after the other: what was read is checked too. It holds among transactions
+    /// that all ask for it.
+    Serializable,
+}
+
 /// How a transaction wishes to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BeginOptions {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use seriatim_core::{BeginOptions, CommitNumber, SHORT_TIMEOUT_MS_DEFAULT, WritePointer};
+use seriatim_core::{BeginOptions, CommitNumber, Isolation, SHORT_TIMEOUT_MS_DEFAULT, WritePointer};
 
 use crate::coordinator::{BeginFailure, Coordinator};
 #[cfg(all(feature = "fjall", feature = "embedded"))]
@@ -32,22 +32,10 @@ struct Inner {
     coordinator: Box<dyn Coordinator>,
 }
 
-/// Which anomalies a transaction rules out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// One snapshot for all reads, and no lost updates: of two transactions that overlap and write the same key, one
-    /// is refused. Two that read what the other writes may both commit (write skew).
-    #[default]
-    Snapshot,
-    /// As if the transactions had run one after the other: what was read by [`Tx::get`] is checked too. Cannot scan.
-    /// It holds among transactions that all ask for it.
-    Serializable,
-}
-
 /// How one transaction is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RunOptions {
-    /// Default [`Isolation::Snapshot`].
+    /// Default [`Isolation::Snapshot`]. [`Isolation::Serializable`] checks what was read by [`Tx::get`], and cannot scan.
     pub isolation: Isolation,
     /// Deadline of each attempt in ms; `None` is the sequencer's default, 30 s. At most 24 h.
     pub timeout_ms: Option<u64>,

@@ -54,7 +54,7 @@ mod tx;
 mod view;
 
 pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
-pub use db::{Db, Done, Isolation, RunOptions};
+pub use db::{Db, Done, RunOptions};
 pub use error::{BoxError, Error, Outcome};
 pub use key_range::KeyRange;
 pub use read::{Entry, Scan};
@@ -69,6 +69,7 @@ pub use view::{SNAPSHOT_AGE_MAX, View};
 
 // The words of the sequencer that stand in this crate's signatures.
 pub use seriatim_core as core;
+pub use seriatim_core::Isolation;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -3,9 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use seriatim_core::{Snapshot, WritePointer};
+use seriatim_core::{Isolation, Snapshot, WritePointer};
 
-use crate::db::Isolation;
 use crate::error::Error;
 use crate::key_range::KeyRange;
 use crate::read::{Buffer, Entry, Reader, Scan};
