@@ -1,0 +1,185 @@
+//! What a worker sets out to do: which keys, which kind of transaction, and how it is to end.
+
+use std::sync::Arc;
+
+use seriatim_core::{BeginOptions, ChangeSet, Kind, Snapshot, WritePointer};
+
+use crate::client::Call;
+use crate::knobs::{JobKind, Knobs, pick};
+use crate::reference::{Reference, Write};
+use crate::store::{ACCOUNTS, BULK, COUNTERS, Key, LATE, PAIRS, REGISTERS, change_id};
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub kind: JobKind,
+    pub options: BeginOptions,
+    pub is_serializable: bool,
+    pub in_two_steps: bool,
+    pub ending: Ending,
+    pub wanted_checkpoints: u32,
+    /// Looked at or settled, for those who look.
+    looks_at: Option<(WritePointer, bool)>,
+    stamps: u64,
+    pub stage: Stage,
+    pub tx: Option<WritePointer>,
+    /// Its checkpoints.
+    pub further: Vec<WritePointer>,
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// A snapshot without a transaction is good up to this time.
+    pub reads_to_us: u64,
+    pub reads: Vec<Key>,
+    pub values: Vec<i64>,
+    pub writes: Vec<(Key, i64)>,
+    pub written: Vec<Write>,
+    pub changes: ChangeSet,
+    /// A commit left and its answer was lost.
+    pub doubt: bool,
+    /// Everything else is over, and this looks at what is left.
+    pub is_final: bool,
+}
+
+/// How a transaction is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    Commit,
+    Abort,
+    Invalidate,
+    /// Not at all: its worker forgets about it.
+    Vanish,
+}
+
+/// Where a worker goes on when it wakes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Reads the key at this place, or is through with reading.
+    Read(usize),
+    /// Writes the key at this place, or is through with writing.
+    Write(usize),
+    /// Makes a call once more.
+    Again(Call),
+}
+
+impl Job {
+    pub fn draw(rng: &mut fastrand::Rng, knobs: &Knobs, reference: &Reference) -> Job {
+        let kind = pick(rng, &knobs.jobs);
+        let mut job = Job::new(kind);
+        match kind {
+            JobKind::Transfer => {
+                let from = rng.usize(ACCOUNTS);
+                let to = ACCOUNTS.start + (from + rng.usize(1..ACCOUNTS.len())) % ACCOUNTS.len();
+                job.reads = vec![from, to];
+            }
+            JobKind::Count => job.reads = vec![rng.usize(COUNTERS)],
+            JobKind::Register => job.reads = (0..rng.usize(..3)).map(|_| rng.usize(REGISTERS)).collect(),
+            JobKind::Pair => {
+                let first = PAIRS.start + 2 * rng.usize(..PAIRS.len() / 2);
+                job.reads = vec![first, first + 1];
+            }
+            JobKind::Late => job.reads = vec![rng.usize(LATE)],
+            JobKind::Bulk => {}
+            JobKind::Read => job.reads = ACCOUNTS.collect(),
+            JobKind::Stamps => job.stamps = rng.u64(1..20),
+            JobKind::Look => {
+                let known = reference.recent.len();
+                let tx = reference.recent.get(rng.usize(..known.max(1))).copied();
+                // To settle what another client runs is allowed, and ends it.
+                job.looks_at = Some((tx.unwrap_or(WritePointer(1)), rng.u8(..5) == 0));
+            }
+        }
+        job.options = BeginOptions {
+            kind: if kind == JobKind::Bulk { Kind::Long } else { Kind::Short },
+            timeout_ms: (rng.u8(..3) > 0).then(|| rng.u64(knobs.timeout_ms.0..=knobs.timeout_ms.1)),
+            deferred: kind == JobKind::Late,
+            detached: rng.u8(..8) == 0,
+        };
+        job.is_serializable = kind == JobKind::Pair || rng.u8(..4) == 0;
+        job.in_two_steps = kind != JobKind::Bulk && rng.u8(..6) == 0;
+        job.wanted_checkpoints = if rng.u8(..6) == 0 { rng.u32(1..3) } else { 0 };
+        job.ending = match rng.u8(..32) {
+            0..2 => Ending::Abort,
+            2 => Ending::Invalidate,
+            3 => Ending::Vanish,
+            _ => Ending::Commit,
+        };
+        job
+    }
+
+    /// Looks at all that is left.
+    pub fn last_look() -> Job {
+        Job { reads: ACCOUNTS.collect(), is_final: true, ..Job::new(JobKind::Read) }
+    }
+
+    fn new(kind: JobKind) -> Job {
+        Job {
+            kind,
+            options: BeginOptions::default(),
+            is_serializable: false,
+            in_two_steps: false,
+            ending: Ending::Commit,
+            wanted_checkpoints: 0,
+            looks_at: None,
+            stamps: 1,
+            stage: Stage::Read(0),
+            tx: None,
+            further: Vec::new(),
+            snapshot: None,
+            reads_to_us: 0,
+            reads: Vec::new(),
+            values: Vec::new(),
+            writes: Vec::new(),
+            written: Vec::new(),
+            changes: ChangeSet::default(),
+            doubt: false,
+            is_final: false,
+        }
+    }
+
+    pub fn first_call(&self) -> Call {
+        match (self.kind, self.looks_at) {
+            (JobKind::Read, _) => Call::Snapshot,
+            (JobKind::Stamps, _) => Call::Stamps(self.stamps),
+            (_, Some((tx, true))) => Call::Settle(tx),
+            (_, Some((tx, false))) => Call::Status(tx),
+            _ => Call::Begin,
+        }
+    }
+
+    /// What it writes, now that it has read.
+    pub fn plan_writes(&mut self, rng: &mut fastrand::Rng) {
+        let values = &self.values;
+        self.writes = match self.kind {
+            JobKind::Transfer => {
+                let amount = rng.i64(1..20);
+                vec![(self.reads[0], values[0] - amount), (self.reads[1], values[1] + amount)]
+            }
+            JobKind::Count | JobKind::Late => vec![(self.reads[0], values[0] + 1)],
+            JobKind::Register => some_of(rng, REGISTERS),
+            JobKind::Bulk => some_of(rng, BULK),
+            JobKind::Pair => {
+                let mine = rng.usize(..2);
+                let value = if values[mine] > 0 && values[1 - mine] > 0 { 0 } else { 1 };
+                vec![(self.reads[mine], value)]
+            }
+            JobKind::Read | JobKind::Stamps | JobKind::Look => Vec::new(),
+        };
+    }
+
+    /// What it asks to commit.
+    pub fn gather_changes(&mut self) {
+        if self.options.kind == Kind::Long {
+            return;
+        }
+        self.changes.writes = self.written.iter().map(|write| change_id(write.key)).collect();
+        if self.is_serializable {
+            self.changes.reads = self.reads.iter().map(|key| change_id(*key)).collect();
+        }
+    }
+}
+
+/// One to three keys, each once, with values of no meaning.
+fn some_of(rng: &mut fastrand::Rng, keys: std::ops::Range<Key>) -> Vec<(Key, i64)> {
+    let first = rng.usize(keys.clone());
+    let count = rng.usize(1..=3.min(keys.len()));
+    (0..count).map(|place| (keys.start + (first - keys.start + place) % keys.len(), rng.i64(1..1 << 40))).collect()
+}

@@ -1,0 +1,128 @@
+//! What goes wrong, and when it is over.
+
+use crate::disk::lock;
+use crate::job::Job;
+use crate::knobs::{Mishap, pick};
+use crate::log_reader::WrittenGroup;
+use crate::probes::Probe;
+use crate::queue::Event;
+use crate::verdict::Judged;
+use crate::world::{Phase, World};
+
+/// A day, in ms.
+const DAY_MS: i64 = 24 * 3_600_000;
+
+impl World {
+    pub fn mishap(&mut self) -> Judged {
+        if self.phase == Phase::Liveness {
+            return Ok(());
+        }
+        let at = self.within(self.knobs.mishap_us);
+        self.queue.push(at, Event::Mishap);
+        let now = self.now();
+        if now >= self.full_to_us && self.full_to_us > 0 {
+            self.full_to_us = 0;
+            lock(&self.disk).manners.capacity_bytes = u64::MAX;
+            self.probes.hit_if(self.server.is_some(), Probe::DiskFullPassed);
+        }
+        let mishap = pick(&mut self.rng, &self.knobs.mishaps);
+        self.note("mishap", &[("kind", mishap as u64)]);
+        match mishap {
+            Mishap::Cut => {
+                let client = self.rng.usize(..self.clients.len());
+                if let Some(connection) = self.clients[client].connection() {
+                    self.cut(connection);
+                }
+            }
+            Mishap::Die => {
+                let client = self.rng.usize(..self.clients.len());
+                self.die(client);
+            }
+            Mishap::Crash => self.crash()?,
+            Mishap::Stop => self.stop()?,
+            Mishap::Stall => {
+                // Half a window, or several.
+                let stall_us = if self.once_in(4) { 5_000_000 } else { 300_000 };
+                lock(&self.disk).manners.stalled_to_us = now + self.rng.u64(1_000..stall_us);
+            }
+            Mishap::Fail => lock(&self.disk).manners.fails_next = true,
+            Mishap::Fill => {
+                let mut disk = lock(&self.disk);
+                disk.manners.capacity_bytes = disk.used_bytes();
+                self.full_to_us = now + self.rng.u64(10_000..1_000_000);
+            }
+            Mishap::StepClock => self.step_clock(),
+            Mishap::Image => {
+                if let Some(server) = self.server.as_mut() {
+                    server.pipeline.save_image_now();
+                    self.probes.hit_if(lock(&self.disk).has_image(), Probe::ImageSaved);
+                    self.wake_server((0, 100));
+                }
+            }
+            Mishap::Damage => self.damage()?,
+            Mishap::Freeze => {
+                let to_us = now + self.rng.u64(1_000..2_000_000);
+                if let Some(server) = self.server.as_mut() {
+                    server.freeze_to(to_us);
+                    self.probes.hit(Probe::ServerFrozen);
+                    self.wake_server((0, 1));
+                }
+            }
+            Mishap::Quiet => self.quiet_to_us = now + self.rng.u64(100_000..8_000_000),
+        }
+        Ok(())
+    }
+
+    fn step_clock(&mut self) {
+        let ms = match self.rng.u8(..4) {
+            0 => self.rng.i64(-50..50),
+            1 => self.rng.i64(-9_000..9_000),
+            2 => self.rng.i64(-600_000..600_000),
+            _ => self.rng.i64(-3 * DAY_MS..9 * DAY_MS),
+        };
+        self.probes.hit_if(self.server.is_some() && ms.unsigned_abs() > seriatim_net::STEP_MS_MAX, Probe::ClockSlewed);
+        self.clock.step_wall_ms(ms);
+    }
+
+    /// The server crashes, and a bit flips in something that was durable and has a successor.
+    fn damage(&mut self) -> Judged {
+        self.crash()?;
+        if self.damaged.is_some() {
+            return Ok(());
+        }
+        let count = self.landed.len();
+        let victim = self.rng.usize(..count.max(1));
+        // The last one has no successor to prove that it was whole.
+        let Some(landed) = self.landed.get(victim).filter(|_| victim + 1 < count) else { return Ok(()) };
+        let mut disk = lock(&self.disk);
+        let Some(group) = WrittenGroup::read(&landed.bytes).filter(|_| disk.holds(landed)) else { return Ok(()) };
+        let at = self.rng.usize(group.header_at..group.end());
+        let (segment, offset, bit) = (landed.segment, landed.offset + at as u64, self.rng.u8(..8));
+        if disk.flip(segment, offset, bit) {
+            self.damaged = Some((segment, offset, bit));
+        }
+        drop(disk);
+        self.note("damaged", &[("segment", segment), ("offset", offset)]);
+        Ok(())
+    }
+
+    /// Somebody brings back what was there.
+    pub fn repair(&mut self) {
+        if let Some((segment, offset, bit)) = self.damaged.take() {
+            lock(&self.disk).flip(segment, offset, bit);
+        }
+    }
+
+    /// True when everybody has finished, and what is left has been looked at.
+    pub fn is_finished(&mut self) -> Result<bool, crate::verdict::Violation> {
+        if self.is_done || !self.events.is_multiple_of(32) {
+            return Ok(self.is_done);
+        }
+        let all_idle = self.clients.iter().all(|client| client.workers.iter().all(|worker| worker.is_idle()));
+        if all_idle && self.server.is_some() && self.open_ones().next().is_none() {
+            self.clients[0].workers[0].job = Some(Job::last_look());
+            self.last_call(0, 0);
+        }
+        Ok(false)
+    }
+}
