@@ -168,9 +168,15 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         self.no_room || self.log.shortage().is_some()
     }
 
-    /// Where a transaction stands: decided if it is open, else published.
+    /// Where a transaction stands: decided if it is open, else published. A refusal that is not durable yet is a decision
+    /// that a crash may take back: whoever is told of it would roll back what may yet commit.
     pub(crate) fn status(&self, tx: WritePointer) -> Status {
-        self.core.look(tx).unwrap_or_else(|| self.published.status(tx))
+        let durable = || self.published.status(tx);
+        match self.core.look(tx) {
+            Some(Status::Refused) if durable() != Status::Refused => Status::Deciding,
+            Some(decided) => decided,
+            None => durable(),
+        }
     }
 
     /// The newest published snapshot.

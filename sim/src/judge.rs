@@ -71,7 +71,7 @@ impl World {
         {
             self.take_group(before)?;
         }
-        self.was_unsure = true;
+        self.was_unsure = true; if std::env::var("DBG").is_ok() { println!("UNSURE {:?} seg {} off {} next {}", WrittenGroup::read(&unsure.bytes), unsure.segment, unsure.offset, self.reference.next_lsn()); }
         self.unsure = Some(unsure);
         Ok(())
     }
@@ -128,6 +128,8 @@ impl World {
             format!("{tx} was begun on a snapshot with read pointer {}", snapshot.read_pointer)
         })?;
         self.judge_pointer(tx, 1, facts)?;
+        let id = ("snapshot", snapshot.id.number);
+        self.note("begun", &[("tx", tx.0), id, ("read", snapshot.read_pointer.0), ("csn", snapshot.csn.0)]);
         self.judge_snapshot(snapshot, facts)?;
         self.reference.handed(tx, snapshot.csn.0)
     }

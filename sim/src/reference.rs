@@ -219,7 +219,7 @@ impl Reference {
 
     /// Takes in a group that is durable.
     pub fn group(&mut self, group: &WrittenGroup<'_>) -> Result<Seen, crate::verdict::Violation> {
-        let mut seen = Seen::default();
+        let mut seen = Seen::default(); if std::env::var("DBG").is_ok() { println!("GROUP {group:?}"); }
         hold(group.first_lsn == self.next_lsn, law::DURABLE, || {
             format!("the log goes on with record {}, and {} were durable", group.first_lsn, self.next_lsn - 1)
         })?;
@@ -259,6 +259,7 @@ impl Reference {
     }
 
     fn event(&mut self, event: &Event<IdBytes<'_>>, group_ms: u64, seen: &mut Seen) -> Judged {
+        if std::env::var("DBG").is_ok() { println!("{event:?}"); }
         match event {
             Event::Begin(begin) => self.begin(begin),
             Event::Commit { tx, stored } => {
@@ -461,6 +462,7 @@ impl Reference {
 
     fn start(&mut self, boot: u64, first: WritePointer, time: SequencerTime, seen: &mut Seen) -> Judged {
         hold(!self.boots.contains(&boot), law::POINTERS, || format!("two runs are named {boot:#x}"))?;
+        if std::env::var("DBG").is_ok() { println!("START first={first} time={time:?} window={} named={}", self.window_end, self.greatest_named); }
         self.boots.push(boot);
         self.run_first = first.0;
         hold(first.0 > self.greatest_named, law::POINTERS, || {

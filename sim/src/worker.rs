@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use seriatim_core::{
-    BeginError, BeginOptions, ChangeSet, Changes, CommitError, Full, Kind, Snapshot, Status, Submission, WritePointer,
+    BeginError, BeginOptions, ChangeSet, Changes, CommitError, Full, InvalidCause, Kind, Snapshot, Status, Submission, WritePointer,
 };
 use seriatim_wire::ErrorCode;
 
@@ -454,6 +454,8 @@ impl World {
 
     fn settled(&mut self, client: usize, worker: usize, tx: WritePointer, status: Status) {
         match status {
+            // Whose it is has not said that it is rolled back.
+            _ if self.job(client, worker).kind == JobKind::Look => self.rest(client, worker),
             Status::Committed(_) => {
                 self.probes.hit(Probe::SettledCommitted);
                 self.committed(client, worker, tx);
@@ -471,7 +473,8 @@ impl World {
             Status::Committed(csn) => {
                 return broken(law::OUTCOME, format!("{tx} was rolled back, and had committed as {csn}"));
             }
-            Status::Invalid(_) if self.once_in(2) => {
+            // To name the first pointer of what a crash left unaccounted would forget all of it.
+            Status::Invalid(cause) if cause != InvalidCause::Unaccounted && self.once_in(2) => {
                 let is_long = self.job(client, worker).options.kind == Kind::Long;
                 self.probes.hit_if(is_long, Probe::LongAborted);
                 // Nothing of it stands any more, so it may be forgotten.

@@ -205,6 +205,7 @@ impl Walk<'_> {
         let Some(start) = used.iter().rposition(|segment| segment.first <= covers.plus(1)) else {
             return self.run_without_start(covers);
         };
+        let start = self.before_closing_groups(start, covers);
         self.tail.next = used[start].first;
         self.tail.digest = used[start].digest;
         if used[start].first == Lsn(1) && used[start].digest != Digest::default() {
@@ -217,6 +218,16 @@ impl Walk<'_> {
             }
         }
         self.look_behind()
+    }
+
+    /// Closing groups hold no record for an image to cover, and their stamps are the last that was said before a segment
+    /// whose first group may not be whole. So where such a segment goes on with what comes after the image, reading starts
+    /// in the one before, if it is there.
+    fn before_closing_groups(&self, start: usize, covers: Lsn) -> usize {
+        let used = &self.segments.used;
+        let follows = |before: usize| used[start].previous == used[before].origin.segment;
+        let is_next = used[start].first == covers.plus(1);
+        start.checked_sub(1).filter(|before| is_next && follows(*before)).unwrap_or(start)
     }
 
     fn run_without_start(&mut self, covers: Lsn) -> Result<(), OpenError> {
