@@ -88,7 +88,7 @@ enum CheckpointAnswer {
 enum Answer<T> {
     /// Known when the request was decided.
     Known(T),
-    /// To be asked of the published state when the reply leaves.
+    /// To be asked of the published state when the reply leaves: what is decided by then and not durable is no answer.
     Asked(WritePointer),
 }
 
@@ -550,7 +550,7 @@ impl LateReply {
             LateReply::Statuses(op, id, statuses) => {
                 let statuses = statuses.into_iter().map(|status| match status {
                     Answer::Known(status) => status,
-                    Answer::Asked(tx) => publication.status(tx),
+                    Answer::Asked(tx) => publication.published().status(tx),
                 });
                 reply::statuses(output, op, id, statuses);
             }
@@ -574,7 +574,7 @@ fn known_by_now<T, S: Storage, P: Plant>(
 ) -> Result<T, CommitError> {
     match answer {
         Answer::Known(known) => known,
-        Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.status(tx) }),
+        Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.published().status(tx) }),
     }
 }
 
