@@ -10,7 +10,9 @@ fn main() {
     for seed in first..first + count {
         let outcome = seriatim_sim::run(seed, &seriatim_sim::RunOptions { trace, ..Default::default() });
         probes.join(&outcome.probes);
-        events += outcome.events; commits += outcome.commits; ms += outcome.virtual_ms;
+        events += outcome.events;
+        commits += outcome.commits;
+        ms += outcome.virtual_ms;
         if let Some(v) = outcome.violation {
             outcome.last_lines.iter().for_each(|l| println!("{l}"));
             println!("seed {seed}: {v}");

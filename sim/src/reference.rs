@@ -188,19 +188,22 @@ impl Reference {
         }
         // The answer may come after the run that gave it: then that run's successor has counted it among the lost.
         let is_lost = tx.0 < self.run_first;
-        self.insert(tx, Known {
-            standing: if is_lost { Standing::Invalid(InvalidCause::Unaccounted) } else { Standing::Handed },
-            kind: if is_lost { Kind::Long } else { Kind::Short },
-            deferred: false,
-            detached: false,
-            deadline: SequencerTime::NEVER,
-            snapshot,
-            checkpoints: Vec::new(),
-            wishes: Wishes::default(),
-            submitted: None,
-            boots: self.boots.len(),
-            ended_place: 0,
-        });
+        self.insert(
+            tx,
+            Known {
+                standing: if is_lost { Standing::Invalid(InvalidCause::Unaccounted) } else { Standing::Handed },
+                kind: if is_lost { Kind::Long } else { Kind::Short },
+                deferred: false,
+                detached: false,
+                deadline: SequencerTime::NEVER,
+                snapshot,
+                checkpoints: Vec::new(),
+                wishes: Wishes::default(),
+                submitted: None,
+                boots: self.boots.len(),
+                ended_place: 0,
+            },
+        );
         Ok(())
     }
 
@@ -219,7 +222,7 @@ impl Reference {
 
     /// Takes in a group that is durable.
     pub fn group(&mut self, group: &WrittenGroup<'_>) -> Result<Seen, crate::verdict::Violation> {
-        let mut seen = Seen::default(); if std::env::var("DBG").is_ok() { println!("GROUP {group:?}"); }
+        let mut seen = Seen::default();
         hold(group.first_lsn == self.next_lsn, law::DURABLE, || {
             format!("the log goes on with record {}, and {} were durable", group.first_lsn, self.next_lsn - 1)
         })?;
@@ -236,8 +239,12 @@ impl Reference {
             self.event(&event, group.sequencer_ms, &mut seen)?;
         }
         self.next_lsn += records;
-        hold(records == u64::from(group.records), law::DURABLE, || format!("{records} records in place of {}", group.records))?;
-        hold(group.commits == self.csn(), law::DURABLE, || format!("a group ends with commit {}, not {}", self.csn(), group.commits))?;
+        hold(records == u64::from(group.records), law::DURABLE, || {
+            format!("{records} records in place of {}", group.records)
+        })?;
+        hold(group.commits == self.csn(), law::DURABLE, || {
+            format!("a group ends with commit {}, not {}", self.csn(), group.commits)
+        })?;
         hold(group.sequencer_ms >= self.sequencer_ms, law::POINTERS, || {
             format!("sequencer time goes back from {} to {}", self.sequencer_ms, group.sequencer_ms)
         })?;
@@ -252,14 +259,15 @@ impl Reference {
         let (transactions, ended) = (&self.transactions, self.outcomes);
         if self.recent.len() > 4 * KEPT as usize {
             self.recent.retain(|tx| match transactions[tx].standing {
-                Standing::Committed(_) | Standing::Aborted | Standing::Truncated => transactions[tx].ended_place + KEPT > ended,
+                Standing::Committed(_) | Standing::Aborted | Standing::Truncated => {
+                    transactions[tx].ended_place + KEPT > ended
+                }
                 Standing::Handed | Standing::Open | Standing::Refused | Standing::Invalid(_) => true,
             });
         }
     }
 
     fn event(&mut self, event: &Event<IdBytes<'_>>, group_ms: u64, seen: &mut Seen) -> Judged {
-        if std::env::var("DBG").is_ok() { println!("{event:?}"); }
         match event {
             Event::Begin(begin) => self.begin(begin),
             Event::Commit { tx, stored } => {
@@ -326,19 +334,22 @@ impl Reference {
                     known.standing = Standing::Open;
                     (known.kind, known.deferred, known.detached, known.deadline) = (kind, deferred, detached, deadline);
                 }
-                None => self.insert(tx, Known {
-                    standing: Standing::Open,
-                    kind,
-                    deferred,
-                    detached,
-                    deadline,
-                    snapshot,
-                    checkpoints: Vec::new(),
-                    wishes: Wishes::default(),
-                    submitted: None,
-                    boots: self.boots.len(),
-                    ended_place: 0,
-                }),
+                None => self.insert(
+                    tx,
+                    Known {
+                        standing: Standing::Open,
+                        kind,
+                        deferred,
+                        detached,
+                        deadline,
+                        snapshot,
+                        checkpoints: Vec::new(),
+                        wishes: Wishes::default(),
+                        submitted: None,
+                        boots: self.boots.len(),
+                        ended_place: 0,
+                    },
+                ),
             }
         }
         Ok(())
@@ -381,7 +392,9 @@ impl Reference {
             let last = self.last_writer.get(id).copied().unwrap_or(0);
             hold(last <= snapshot, law::FIRST, || {
                 let winner = self.commits[last as usize - 1];
-                format!("{tx} on snapshot {snapshot} committed as {csn}; it {what} {id:?}, as {winner} did, commit {last}")
+                format!(
+                    "{tx} on snapshot {snapshot} committed as {csn}; it {what} {id:?}, as {winner} did, commit {last}"
+                )
             })?;
         }
         for write in &submitted.writes {
@@ -432,7 +445,9 @@ impl Reference {
         let (may, why) = match cause {
             InvalidCause::Asked => (known.wishes.invalidate, "nobody asked"),
             InvalidCause::Settled => (known.wishes.settle, "nobody had a doubt"),
-            InvalidCause::LongAborted => (known.wishes.abort && known.kind == Kind::Long, "nobody aborted it, or it is SHORT"),
+            InvalidCause::LongAborted => {
+                (known.wishes.abort && known.kind == Kind::Long, "nobody aborted it, or it is SHORT")
+            }
             InvalidCause::Expired => {
                 seen.expired += 1;
                 seen.survivors_expired += u64::from(known.boots != self.boots.len());
@@ -462,7 +477,6 @@ impl Reference {
 
     fn start(&mut self, boot: u64, first: WritePointer, time: SequencerTime, seen: &mut Seen) -> Judged {
         hold(!self.boots.contains(&boot), law::POINTERS, || format!("two runs are named {boot:#x}"))?;
-        if std::env::var("DBG").is_ok() { println!("START first={first} time={time:?} window={} named={}", self.window_end, self.greatest_named); }
         self.boots.push(boot);
         self.run_first = first.0;
         hold(first.0 > self.greatest_named, law::POINTERS, || {

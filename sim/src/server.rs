@@ -58,7 +58,8 @@ impl World {
         self.life += 1;
         self.knobs.options.accept_clock = false;
         self.damaged = None;
-        let facts = [("life", self.life), ("open", report.open), ("commits", report.commits), ("clean", report.clean.into())];
+        let facts =
+            [("life", self.life), ("open", report.open), ("commits", report.commits), ("clean", report.clean.into())];
         self.note("started", &facts);
         self.probes.hit_if(report.image.is_some(), Probe::RecoveredFromImage);
         self.probes.hit_if(report.clean, Probe::CleanStart);
@@ -150,7 +151,10 @@ impl World {
         }
         hold(!has_failed, law::FAILED, || "the server goes on after a failed write".to_owned())?;
         if let Some((connection, op, request)) = overdue {
-            return broken(law::BEGIN, format!("request {request} with op {op} of connection {connection} is not answered"));
+            return broken(
+                law::BEGIN,
+                format!("request {request} with op {op} of connection {connection} is not answered"),
+            );
         }
         self.take_sent(sent);
         self.watch_disk();

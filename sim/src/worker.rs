@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use seriatim_core::{
-    BeginError, BeginOptions, ChangeSet, Changes, CommitError, Full, InvalidCause, Kind, Snapshot, Status, Submission, WritePointer,
+    BeginError, BeginOptions, ChangeSet, Changes, CommitError, Full, InvalidCause, Kind, Snapshot, Status, Submission,
+    WritePointer,
 };
 use seriatim_wire::ErrorCode;
 
@@ -194,7 +195,9 @@ impl World {
         let snapshot = job.snapshot.clone().expect("whoever reads has a snapshot");
         // Who has ended is told so when it asks for something; until then it may meet versions that are gone.
         let is_held = match tx {
-            Some(tx) => matches!(self.reference.standing(tx), Some(Standing::Handed | Standing::Open | Standing::Refused)),
+            Some(tx) => {
+                matches!(self.reference.standing(tx), Some(Standing::Handed | Standing::Open | Standing::Refused))
+            }
             None => self.now() < job.reads_to_us,
         };
         let found = self.store.read(key, &snapshot);
@@ -344,7 +347,9 @@ impl World {
                 _ => self.roll_back(client, worker, tx),
             },
             (Call::Commit(tx, _), Heard::Committed(Ok(_))) => self.committed(client, worker, tx),
-            (Call::Commit(tx, _), Heard::Committed(Err(error))) => self.commit_refused(client, worker, tx, call, error)?,
+            (Call::Commit(tx, _), Heard::Committed(Err(error))) => {
+                self.commit_refused(client, worker, tx, call, error)?
+            }
             (Call::Settle(tx), Heard::Status(status)) => self.settled(client, worker, tx, status),
             (Call::Abort(tx), Heard::Status(status)) => self.aborted(client, worker, tx, status)?,
             (Call::Invalidate(_) | Call::Truncate(_), _) => self.rest(client, worker),

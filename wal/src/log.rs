@@ -109,7 +109,7 @@ impl<S: Storage> Log<S> {
         let (store, listing) = identify(&mut storage, options.store, options.created_ms)?;
         let pin = Arc::new(());
         let findings = recover(&mut storage, store, &listing, options.segment_bytes, Arc::clone(&pin))?;
-        let Findings { recovered, tail, used, ready, waste, overlong, images, next_segment } = findings;
+        let Findings { recovered, tail, used, hollow, ready, waste, overlong, images, next_segment } = findings;
         for file in waste {
             storage.start(Job::Remove(file));
         }
@@ -123,7 +123,7 @@ impl<S: Storage> Log<S> {
         let segments = Segments::new(options.segment_bytes, options.segments_ahead, &tail, pin);
         let durable = recovered.durable;
         let mut log = Log {
-            segments: segments.with_found(used, ready, next_segment),
+            segments: segments.with_found(used, hollow, ready, next_segment),
             storage,
             options,
             store,

@@ -42,6 +42,8 @@ pub(crate) struct Findings {
     pub tail: Tail,
     /// Segments in use with their first records, in order.
     pub used: Vec<(u64, Lsn)>,
+    /// How many of the last of them hold no whole group.
+    pub hollow: usize,
     /// Segments made ready and not used, in order.
     pub ready: Vec<u64>,
     /// Files that no one needs.
@@ -90,10 +92,12 @@ pub(crate) fn recover(
     let is_ready = |&&(id, bytes): &&(u64, u64)| id > tail.segment && bytes == segment_bytes && Some(id) != begun;
     let (ready, useless): (Vec<_>, Vec<_>) = segments.unused.iter().partition(is_ready);
     waste.extend(useless.iter().map(|(id, _)| FileName::Segment(*id)));
+    let hollow = extents.iter().rev().take_while(|extent| extent.end <= BLOCK_BYTES).count();
     Ok(Findings {
         recovered: Recovered { store, image, bad_images, cut, durable, last_stamp: tail.stamp, extents, _pin: pin },
         tail,
         used: segments.used.iter().map(|header| (header.origin.segment, header.first)).collect(),
+        hollow,
         ready: ready.iter().map(|(id, _)| *id).collect(),
         waste,
         overlong: segments.overlong(listing, segment_bytes / 4),
@@ -222,12 +226,15 @@ impl Walk<'_> {
 
     /// Closing groups hold no record for an image to cover, and their stamps are the last that was said before a segment
     /// whose first group may not be whole. So where such a segment goes on with what comes after the image, reading starts
-    /// in the one before, if it is there.
-    fn before_closing_groups(&self, start: usize, covers: Lsn) -> usize {
+    /// before it, if what was before is there.
+    fn before_closing_groups(&self, mut start: usize, covers: Lsn) -> usize {
         let used = &self.segments.used;
-        let follows = |before: usize| used[start].previous == used[before].origin.segment;
-        let is_next = used[start].first == covers.plus(1);
-        start.checked_sub(1).filter(|before| is_next && follows(*before)).unwrap_or(start)
+        // Several, if one start after the other came no further.
+        while start > 0 && used[start].first == covers.plus(1) && used[start].previous == used[start - 1].origin.segment
+        {
+            start -= 1;
+        }
+        start
     }
 
     fn run_without_start(&mut self, covers: Lsn) -> Result<(), OpenError> {
