@@ -168,11 +168,17 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         let label = request.label.map_or(connection.label, |label| core.label_id(label));
         let owner = Owner { session: connection.session, label };
         // The request's bytes were read before this: the snapshot that the begin loads is not older than they are.
-        match core.begin(now.sequencer, &request.options, request.count, owner) {
+        match core.begin(now.sequencer, &request.options, request.count, owner).map(P::begun) {
             Ok(begun) => {
                 connection.has_begun = true;
                 let block = Block { first: begun.first, count: u64::from(begun.count) };
                 let base = request.base.and_then(|base| self.publication.recent(base));
+                let base = base.map(|base| if P::wrong_base() { self.publication.oldest() } else { base });
+                if P::begin_waits() {
+                    let mut bytes = Vec::new();
+                    reply::begin(&mut bytes, id, block, &begun.snapshot, base.map(AsRef::as_ref));
+                    return self.answer(connection, Latest(Some(begun.ticket)), LateReply::Ready(bytes));
+                }
                 reply::begin(&mut connection.output, id, block, &begun.snapshot, base.map(AsRef::as_ref));
             }
             Err(error) => reply::begin_refused(&mut connection.output, id, &error),
@@ -201,6 +207,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 changes.marks = std::mem::take(&mut changes.writes);
             }
         }
+        if P::reads_unchecked() {
+            commits.iter_mut().for_each(|commit| commit.changes.reads.clear());
+        }
         let core = self.publication.core().clone();
         for Asked { changes, .. } in commits.iter().take(PREFETCH_AHEAD) {
             core.prefetch(changes);
@@ -218,7 +227,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                     Answer::Known(Ok(csn))
                 }
                 Decision::Refused { error, ticket } => {
-                    latest.note(ticket);
+                    if !P::unlogged_refusal() {
+                        latest.note(ticket);
+                    }
                     Answer::Known(Err(error))
                 }
                 Decision::Denied(error) => Answer::Known(Err(error)),
@@ -289,7 +300,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         for (tx, number) in items {
             let answer = match core.checkpoint(now.sequencer, tx, number) {
                 Checkpointing::Taken { pointer, ticket } => {
-                    latest.note(ticket);
+                    if !P::unlogged_checkpoint() {
+                        latest.note(ticket);
+                    }
                     Answer::Known(Ok(pointer))
                 }
                 Checkpointing::Repeated => {
@@ -331,6 +344,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
 
     fn settle(&mut self, connection: &mut Connection, id: u64, pointers: Pointers<'_>) {
         self.end_all(connection, Op::Settle, id, pointers, |desk, tx, latest| {
+            if P::settle_looks() {
+                return Ok(Answer::Known(desk.publication.status(tx)));
+            }
             if desk.publication.core().look(tx) == Some(Status::Refused) {
                 // Refused for good, and its client may still roll it back: that is an answer, and no doubt.
                 desk.wait_for_all(latest);

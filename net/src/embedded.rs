@@ -86,7 +86,7 @@ impl Embedded {
     /// See [`StartError`].
     pub fn over<S: Storage + 'static>(storage: S, options: &Options) -> Result<(Embedded, RecoveryReport), StartError> {
         let clock = SystemClock::default();
-        let mut ready = recover(storage, options, &clock)?;
+        let mut ready = recover::<S, Honest>(storage, options, &clock)?;
         let report = std::mem::take(&mut ready.report);
         let mut times = ready.times.take().expect("recovery started them");
         let started = (Instant::now(), times.look(&clock).sequencer);

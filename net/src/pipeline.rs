@@ -97,7 +97,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         options: &Options,
         limits: ServerLimits,
     ) -> Result<Started<N, C, S, P>, StartError> {
-        let mut ready = recover(storage, options, &clock)?;
+        let mut ready = recover::<S, P>(storage, options, &clock)?;
         let report = std::mem::take(&mut ready.report);
         let mut times = ready.times.take().expect("recovery started them");
         let now = times.look(&clock);

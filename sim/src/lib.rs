@@ -19,6 +19,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod campaign;
 mod client;
 mod clock;
 mod disk;
@@ -40,6 +41,7 @@ mod wires;
 mod worker;
 mod world;
 
+pub use campaign::{Campaign, Tally};
 pub use plants::{PLANTS, PlantName};
 pub use probes::{Probe, Probes};
 pub use verdict::Violation;

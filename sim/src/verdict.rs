@@ -1,6 +1,10 @@
 //! What a run came to: a law that was broken, or none.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::reference::law;
 
 /// A law was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,4 +32,14 @@ pub(crate) fn broken(law: &'static str, text: impl Into<String>) -> Judged {
 /// The law holds, or it is broken with these words.
 pub(crate) fn hold(holds: bool, law: &'static str, text: impl FnOnce() -> String) -> Judged {
     if holds { Ok(()) } else { broken(law, text()) }
+}
+
+/// A panic is a violation like any other: the product's assertions are laws too.
+pub(crate) fn catch(judge: impl FnOnce() -> Judged) -> Judged {
+    catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|panic| broken(law::PANIC, said(panic.as_ref())))
+}
+
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word").to_owned()
 }

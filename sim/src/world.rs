@@ -15,7 +15,7 @@ use crate::reference::{Reference, law};
 use crate::server::Server;
 use crate::store::Store;
 use crate::trace::Trace;
-use crate::verdict::{Judged, Violation};
+use crate::verdict::{Judged, Violation, catch};
 use crate::wires::Wire;
 
 /// What a run is asked for.
@@ -114,18 +114,17 @@ const LIVENESS_US: u64 = 120_000_000;
 pub fn run(seed: u64, options: &RunOptions) -> Outcome {
     crate::plants::plant(options.plant);
     let mut world = World::new(seed, options);
-    let judged = world.go(options.events);
-    let starts = world.life;
+    let judged = catch(|| world.go(options.events));
     Outcome {
         seed,
         hash: world.trace.hash(),
         events: world.events,
         commits: world.reference.csn(),
-        starts,
+        starts: world.life,
         virtual_ms: world.clock.now_us() / 1_000,
+        last_lines: if judged.is_err() { world.trace.last_lines() } else { Vec::new() },
         violation: judged.err(),
-        last_lines: world.trace.last_lines(),
-        probes: world.probes,
+        probes: world.probes.clone(),
     }
 }
 
@@ -134,6 +133,7 @@ impl World {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut knobs = Knobs::draw(&mut rng);
         knobs.manners.same_boot = is_planted(PlantName::SameBoot);
+        knobs.options.log.cuts_damage = is_planted(PlantName::CutMiddle);
         let clock = SimClock::new();
         let disk = Disk::new(clock.clone(), rng.fork(), knobs.manners);
         World {

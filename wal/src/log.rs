@@ -108,7 +108,7 @@ impl<S: Storage> Log<S> {
         options.check()?;
         let (store, listing) = identify(&mut storage, options.store, options.created_ms)?;
         let pin = Arc::new(());
-        let findings = recover(&mut storage, store, &listing, options.segment_bytes, Arc::clone(&pin))?;
+        let findings = recover(&mut storage, store, &listing, &options, Arc::clone(&pin))?;
         let Findings { recovered, tail, used, hollow, ready, waste, overlong, images, next_segment } = findings;
         for file in waste {
             storage.start(Job::Remove(file));

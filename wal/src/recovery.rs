@@ -17,6 +17,7 @@ use crate::group::{Digest, Fault, GroupHeader, Stamp, find_group};
 use crate::identity::{StoreId, Unreadable};
 use crate::image::ImageHeader;
 use crate::lsn::Lsn;
+use crate::options::Options;
 use crate::ownership::{io_error, newer, other_store};
 use crate::recovered::{BadImage, Cut, Extent, Image, Recovered};
 use crate::segment::{FirstBlock, Origin, SegmentHeader};
@@ -56,12 +57,12 @@ pub(crate) struct Findings {
     pub next_segment: u64,
 }
 
-/// Reads a directory. `segment_bytes` tells which of the unused segments are of use.
+/// Reads a directory. The options tell which of the unused segments are of use.
 pub(crate) fn recover(
     storage: &mut dyn Storage,
     store: StoreId,
     listing: &Listing,
-    segment_bytes: u64,
+    options: &Options,
     pin: Arc<()>,
 ) -> Result<Findings, OpenError> {
     let mut images: Vec<Lsn> = listing
@@ -81,6 +82,7 @@ pub(crate) fn recover(
         tail_fault: None,
         cut: None,
         begun: None,
+        cuts_damage: options.cuts_damage,
     };
     walk.run(covers)?;
     let Walk { extents, tail, cut, begun, .. } = walk;
@@ -88,6 +90,7 @@ pub(crate) fn recover(
     if durable < covers {
         return Err(missing(storage, durable.plus(1), covers));
     }
+    let segment_bytes = options.segment_bytes;
     let mut waste: Vec<FileName> = segments.damaged.iter().map(|id| FileName::Segment(*id)).collect();
     let is_ready = |&&(id, bytes): &&(u64, u64)| id > tail.segment && bytes == segment_bytes && Some(id) != begun;
     let (ready, useless): (Vec<_>, Vec<_>) = segments.unused.iter().partition(is_ready);
@@ -199,6 +202,7 @@ struct Walk<'a> {
     cut: Option<Cut>,
     /// A segment whose first write was cut off.
     begun: Option<u64>,
+    cuts_damage: bool,
 }
 
 impl Walk<'_> {
@@ -287,7 +291,9 @@ impl Walk<'_> {
         let end = reached as usize;
         self.tail_fault = fault;
         if let Some(fault) = fault {
-            if let Some(offset) = find_group(&bytes, end + BLOCK_BYTES, header.origin) {
+            if !self.cuts_damage
+                && let Some(offset) = find_group(&bytes, end + BLOCK_BYTES, header.origin)
+            {
                 let successor = Successor { file: self.storage.display(name), offset: offset as u64 };
                 return Err(self.corrupt(id, reached, fault, Some(successor)));
             }
