@@ -168,7 +168,8 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         let label = request.label.map_or(connection.label, |label| core.label_id(label));
         let owner = Owner { session: connection.session, label };
         // The request's bytes were read before this: the snapshot that the begin loads is not older than they are.
-        match core.begin(now.sequencer, &request.options, request.count, owner).map(P::begun) {
+        let count = request.count.saturating_add(P::extra_pointers());
+        match core.begin(now.sequencer, &request.options, count, owner).map(P::begun) {
             Ok(begun) => {
                 connection.has_begun = true;
                 let block = Block { first: begun.first, count: u64::from(begun.count) };

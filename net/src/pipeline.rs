@@ -16,9 +16,11 @@
 //! - A reply that claims an end leaves after the group that holds the end is durable and published.
 
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use seriatim_core::{Snapshot, WritePointer};
 use seriatim_wal::Storage;
 use seriatim_wire::{DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloLimits, HelloReply, Op, Request, reply};
 
@@ -139,6 +141,12 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     /// Starts an image of what is published, whatever the log has grown since the last one.
     pub fn save_image_now(&mut self) {
         self.desk.publication.start_image();
+    }
+
+    /// What garbage collection may go by: versions at or below are settled for everybody who reads in a transaction, so of
+    /// each key's the newest one that counts in the snapshot will do. Who reads through a snapshot alone is not in it.
+    pub fn visibility_bound(&mut self) -> (WritePointer, Arc<Snapshot>) {
+        (self.desk.publication.visibility_bound(), self.desk.publication.snapshot().clone())
     }
 
     /// One turn: every request that has arrived goes as far as it can.

@@ -23,6 +23,14 @@ pub trait Plant: Send + 'static {
     fn reads_unchecked() -> bool {
         false
     }
+    /// The visibility bound is the smallest open pointer, less one.
+    fn bound_by_pointers() -> bool {
+        false
+    }
+    /// A begin takes so many pointers more than it was asked for.
+    fn extra_pointers() -> u32 {
+        0
+    }
     /// What a begin is answered with, in place of what began.
     fn begun(begun: Begun) -> Begun {
         begun

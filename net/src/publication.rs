@@ -194,6 +194,18 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         self.recent.get(usize::try_from(place).ok()?)
     }
 
+    /// The greatest version that is settled for everybody who reads in a transaction, published or not yet. Walks over
+    /// everything that is open.
+    pub(crate) fn visibility_bound(&mut self) -> WritePointer {
+        let published = self.released_to.checked_sub(1).map(Ticket);
+        let begins = self.publisher.settled_floor(published);
+        if P::bound_by_pointers() {
+            let smallest = self.published.open().map(|open| open.tx.0 - 1).min();
+            return smallest.map_or(self.published.read_pointer(), WritePointer);
+        }
+        self.published.open().map(|open| open.settled).fold(begins, WritePointer::min)
+    }
+
     /// The oldest snapshot that may be the base of a difference.
     pub(crate) fn oldest(&self) -> &Arc<Snapshot> {
         self.recent.front().expect("there is always a newest snapshot")

@@ -73,8 +73,6 @@ pub(crate) struct Facts {
     pub told_pointer: u64,
     /// The transaction that it is about had ended, durably.
     pub has_ended: bool,
-    /// The reader had a snapshot of this run's, or of an earlier one's.
-    pub base: Option<u64>,
 }
 
 /// An answer.
@@ -88,7 +86,7 @@ pub(crate) enum Heard {
     Committed(Result<CommitNumber, CommitError>),
     Status(Status),
     Ended(bool),
-    Truncated(bool),
+    Truncated,
     /// The request was not done.
     Error(ErrorCode, u64),
 }
@@ -98,8 +96,8 @@ impl Client {
         self.link.as_ref().map(|link| link.connection)
     }
 
-    /// Who reads, and through which snapshot.
-    pub fn readers(&self) -> impl Iterator<Item = (Option<WritePointer>, &Arc<Snapshot>)> {
+    /// Who reads: in which transaction if in any, through which snapshot, and up to when if in none.
+    pub fn readers(&self) -> impl Iterator<Item = (Option<WritePointer>, &Arc<Snapshot>, u64)> {
         self.workers.iter().filter_map(Worker::reader)
     }
 
@@ -192,7 +190,8 @@ impl World {
 
     /// A worker makes a call; it leaves when there is a connection.
     pub fn ask(&mut self, client: usize, worker: usize, call: Call) {
-        self.clients[client].workers[worker].asks(call);
+        let now_us = self.now();
+        self.clients[client].workers[worker].asks(call, now_us);
         let step = self.clients[client].workers[worker].step();
         if let Some(tx) = call.tx()
             && let Some(known) = self.reference.known_mut(tx)
@@ -239,8 +238,7 @@ impl World {
         let me = &self.clients[client];
         let tx = me.workers[worker].call().and_then(Call::tx);
         let has_ended = tx.and_then(|tx| self.reference.standing(tx)).is_some_and(|standing| standing.has_ended());
-        let base = me.link.as_ref().and_then(|link| link.session.current_snapshot()).map(|base| base.id.boot);
-        Facts { told_csn: self.told_csn, told_pointer: self.told_pointer, has_ended, base }
+        Facts { told_csn: self.told_csn, told_pointer: self.told_pointer, has_ended }
     }
 
     /// Bytes came.
@@ -336,7 +334,7 @@ fn unpack(answer: &Answer<'_>, asked: &[Waiting]) -> Vec<Heard> {
             statuses.clone().map(Heard::Status).collect()
         }
         Answer::Invalidated(ended) => ended.iter().map(Heard::Ended).collect(),
-        Answer::Truncated(forgotten) => forgotten.iter().map(Heard::Truncated).collect(),
+        Answer::Truncated(forgotten) => forgotten.iter().map(|_| Heard::Truncated).collect(),
         Answer::Snapshot(snapshot) => places.map(|_| Heard::Snapshot(snapshot.clone())).collect(),
         Answer::Timestamps(Ok(block)) => places.map(|index| Heard::Stamps(Ok(pointer(block.first, index)))).collect(),
         Answer::Timestamps(Err(error)) => places.map(|_| Heard::Stamps(Err(*error))).collect(),

@@ -81,10 +81,8 @@ impl Job {
             JobKind::Read => job.reads = ACCOUNTS.collect(),
             JobKind::Stamps => job.stamps = rng.u64(1..20),
             JobKind::Look => {
-                let known = reference.recent.len();
-                let tx = reference.recent.get(rng.usize(..known.max(1))).copied();
                 // To settle what another client runs is allowed, and ends it.
-                job.looks_at = Some((tx.unwrap_or(WritePointer(1)), rng.u8(..5) == 0));
+                job.looks_at = Some((some_transaction(rng, reference), rng.u8(..5) == 0));
             }
         }
         job.options = BeginOptions {
@@ -175,6 +173,17 @@ impl Job {
             self.changes.reads = self.reads.iter().map(|key| change_id(*key)).collect();
         }
     }
+}
+
+/// One of the last, or one of them all, or one that never was.
+fn some_transaction(rng: &mut fastrand::Rng, reference: &Reference) -> WritePointer {
+    let (recent, all) = (&reference.recent, &reference.transactions);
+    if rng.bool() {
+        return recent.get(rng.usize(..recent.len().max(1))).copied().unwrap_or(WritePointer(1));
+    }
+    let (first, last) = (all.keys().next().map_or(1, |tx| tx.0), all.keys().next_back().map_or(1, |tx| tx.0));
+    let from = WritePointer(rng.u64(first..=last));
+    all.range(from..).next().map_or(from, |(tx, _)| *tx)
 }
 
 /// One to three keys, each once, with values of no meaning.

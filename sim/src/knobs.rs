@@ -114,7 +114,11 @@ impl Knobs {
         let write_us = if slow_disk { (2_000, 40_000) } else { (50, 3_000) };
         Knobs {
             options,
-            limits: ServerLimits { grace_ms: rng.u64(50..3_000), snapshot_age_ms: 5_000, ..ServerLimits::default() },
+            limits: ServerLimits {
+                grace_ms: rng.u64(50..3_000),
+                snapshot_age_ms: rng.u32(100..4_000),
+                ..ServerLimits::default()
+            },
             manners: Manners {
                 write_us,
                 job_us: (100, 5_000),
@@ -129,8 +133,8 @@ impl Knobs {
             net_us: (20, 20 << rng.u32(1..8)),
             net_slow: [0, 2, 10][rng.usize(..3)],
             window_bytes: if rng.u8(..5) == 0 { rng.usize(16..400) } else { 1 << 20 },
-            think_us: (10, 20 << rng.u32(..10)),
-            mishap_us: (1_000, 8_000 << rng.u32(..6)),
+            think_us: (10, 20 << rng.u32(..9)),
+            mishap_us: (1_000, 16_000 << rng.u32(..6)),
             mishaps: draw_mishaps(rng),
             jobs: draw_jobs(rng),
             timeout_ms: (20, 100 << rng.u32(..6)),

@@ -49,7 +49,7 @@ impl World {
             Mishap::Fill => {
                 let mut disk = lock(&self.disk);
                 disk.manners.capacity_bytes = disk.used_bytes();
-                self.full_to_us = now + self.rng.u64(10_000..1_000_000);
+                self.full_to_us = now + self.rng.u64(5_000..300_000);
             }
             Mishap::StepClock => self.step_clock(),
             Mishap::Image => {
@@ -115,7 +115,7 @@ impl World {
 
     /// True when everybody has finished, and what is left has been looked at.
     pub fn is_finished(&mut self) -> Result<bool, crate::verdict::Violation> {
-        if self.is_done || !self.events.is_multiple_of(32) {
+        if self.is_done || !self.steps.is_multiple_of(32) {
             return Ok(self.is_done);
         }
         let all_idle = self.clients.iter().all(|client| client.workers.iter().all(|worker| worker.is_idle()));

@@ -7,8 +7,9 @@ use std::io;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use seriatim_core::event::take_varint;
 use seriatim_net::{ConnectionId, Network, NetworkEvent, ReadOutcome};
-use seriatim_wire::{BODY_BYTES_MAX, FrameBuffer, Op};
+use seriatim_wire::{BODY_BYTES_MAX, FrameBuffer, Op, Reply, Request, SnapshotBytes};
 
 use crate::clock::SimClock;
 
@@ -32,6 +33,39 @@ pub(crate) struct SimNetwork {
     /// Polls wait in earnest: the pipeline stops and nobody else makes time pass.
     pub waits: bool,
     turn: u64,
+    /// What went over the wire since the world last looked.
+    pub seen: SeenOnWire,
+}
+
+/// Rare things that only the bytes show.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct SeenOnWire {
+    /// Snapshots that came whole though their readers had named a base.
+    pub whole_with_base: u64,
+    pub differences: u64,
+    /// Differences with a digest.
+    pub digests: u64,
+    /// Reads that ended within a frame.
+    pub partial_reads: u64,
+}
+
+impl SeenOnWire {
+    fn snapshot(&mut self, bytes: &SnapshotBytes<'_>, had_base: bool) {
+        if bytes.is_whole() {
+            self.whole_with_base += u64::from(had_base);
+        } else if !bytes.is_unchanged() {
+            self.differences += 1;
+            self.digests += u64::from(has_digest(bytes.0));
+        }
+    }
+}
+
+/// A difference: one byte that says so, its number, the distance from its base, and then flags, of which the first says
+/// that a digest comes at the end.
+fn has_digest(bytes: &[u8]) -> bool {
+    let mut rest = &bytes[1..];
+    let skipped = take_varint(&mut rest).and_then(|_| take_varint(&mut rest));
+    skipped.is_ok() && rest.first().is_some_and(|flags| flags & 1 != 0)
 }
 
 /// One connection as the server's side of the system keeps it.
@@ -47,8 +81,19 @@ struct End {
     answered: FrameBuffer,
     /// Bytes that were offered, read along, and not taken.
     ahead: usize,
-    /// Questions without an answer: id, op, and the turn they were read in.
-    owed: Vec<(u64, u8, u64)>,
+    /// Questions without an answer.
+    owed: Vec<Owed>,
+}
+
+/// A question that waits for nothing.
+#[derive(Clone, Copy)]
+struct Owed {
+    id: u64,
+    op: u8,
+    /// The turn it was read in.
+    since: u64,
+    /// It named a snapshot that its reader has.
+    has_base: bool,
 }
 
 /// What the server has done to a connection since the world last looked.
@@ -69,6 +114,7 @@ impl SimNetwork {
             patience: Duration::ZERO,
             waits: false,
             turn: 0,
+            seen: SeenOnWire::default(),
         }
     }
 
@@ -149,11 +195,11 @@ impl SimNetwork {
     pub fn overdue(&mut self) -> Option<(u64, u8, u64)> {
         self.turn += 1;
         let turn = self.turn;
-        let late = |end: &End| end.owed.iter().find(|(_, _, since)| since + OVERDUE_TURNS < turn).copied();
+        let late = |end: &End| end.owed.iter().find(|owed| owed.since + OVERDUE_TURNS < turn).copied();
         // The order does not matter: any of them ends the run.
         self.ends.iter().filter(|(_, end)| !end.is_closed && !end.has_ended).find_map(|(id, end)| {
-            let (request, op, _) = late(end)?;
-            Some((id.0, op, request))
+            let owed = late(end)?;
+            Some((id.0, owed.op, owed.id))
         })
     }
 }
@@ -179,9 +225,15 @@ impl Network for SimNetwork {
         end.asked.extend(&end.inbox[..count]);
         while let Ok(Some(frame)) = end.asked.next_frame() {
             if AT_ONCE.iter().any(|op| *op as u8 == frame.op) {
-                end.owed.push((frame.id, frame.op, self.turn));
+                let has_base = match Request::decode(&frame) {
+                    Ok(Request::Begin(begin)) => begin.base.is_some(),
+                    Ok(Request::Snapshot { base }) => base.is_some(),
+                    _ => false,
+                };
+                end.owed.push(Owed { id: frame.id, op: frame.op, since: self.turn, has_base });
             }
         }
+        self.seen.partial_reads += u64::from(!end.asked.is_empty());
         end.inbox.drain(..count);
         match (end.inbox.is_empty(), end.has_ended) {
             (false, _) => ReadOutcome::More,
@@ -196,7 +248,11 @@ impl Network for SimNetwork {
         };
         end.answered.extend(&bytes[end.ahead..]);
         while let Ok(Some(frame)) = end.answered.next_frame() {
-            end.owed.retain(|(request, _, _)| *request != frame.id);
+            let Some(place) = end.owed.iter().position(|owed| owed.id == frame.id) else { continue };
+            let owed = end.owed.swap_remove(place);
+            if let Ok(Reply::Begin(Ok((_, bytes))) | Reply::Snapshot(bytes)) = Reply::decode(&frame) {
+                self.seen.snapshot(&bytes, owed.has_base);
+            }
         }
         let count = bytes.len().min(end.room);
         end.ahead = bytes.len() - count;

@@ -94,15 +94,25 @@ impl Plant for Planted {
         is_planted(PlantName::ReadsUnchecked)
     }
 
+    fn bound_by_pointers() -> bool {
+        is_planted(PlantName::GarbageByPointer)
+    }
+
+    fn extra_pointers() -> u32 {
+        u32::from(is_planted(PlantName::KeptBlock))
+    }
+
     fn begun(mut begun: Begun) -> Begun {
         if is_planted(PlantName::KeptBlock) {
-            // Each begin is given what the one before it took and kept.
-            MEMORY.with_borrow_mut(|memory| match (memory.kept.take(), begun.snapshot.id.boot) {
-                (Some((boot, kept)), now) if boot == now && begun.count == 1 => {
-                    memory.kept = Some((now, std::mem::replace(&mut begun.first, kept)));
-                }
-                (_, now) => memory.kept = Some((now, begun.first)),
-            });
+            // Of the two that each begin takes one is kept, and the next begin is given it.
+            begun.count -= 1;
+            let (now, spare) = (begun.snapshot.id.boot, WritePointer(begun.first.0 + u64::from(begun.count)));
+            let kept = MEMORY.with_borrow_mut(|memory| memory.kept.replace((now, spare)));
+            if let Some((boot, kept)) = kept
+                && (boot, begun.count) == (now, 1)
+            {
+                begun.first = kept;
+            }
         }
         if is_planted(PlantName::StaleSnapshot) {
             MEMORY.with_borrow_mut(|memory| {

@@ -24,7 +24,6 @@ pub(crate) mod law {
     pub const TABLE: &str = "7 the server believes its own table";
     pub const BOUNDS: &str = "8 what grows has a bound";
     pub const FAILED: &str = "9 a failed write ends the server";
-    pub const DAMAGE: &str = "10 corruption is never cut";
     pub const ACKNOWLEDGED: &str = "12 what was acknowledged is visible";
     pub const ROLLED_BACK: &str = "13 rolled back is the client's word";
     pub const SNAPSHOT: &str = "a snapshot is exactly the commits up to its number";

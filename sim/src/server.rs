@@ -1,5 +1,7 @@
 //! The server's lives: how it starts, has its turns, stops, fails and crashes.
 
+use std::sync::Arc;
+
 use seriatim_core::{Snapshot, WritePointer};
 use seriatim_net::{Pipeline, RecoveryReport, StartError};
 use seriatim_wal::OpenError;
@@ -133,9 +135,11 @@ impl World {
         let Some(server) = self.server.as_mut().filter(|_| life == self.life).filter(is_due) else { return Ok(()) };
         server.next_turn_us = u64::MAX;
         let was_written = lock(&self.disk).is_written();
+        self.events += u64::from(was_written || server.pipeline.network().has_news());
         let result = server.pipeline.turn();
         let sent = server.pipeline.network().take_sent();
         let overdue = server.pipeline.network().overdue();
+        let seen = std::mem::take(&mut server.pipeline.network().seen);
         let (patience, has_news) = (server.pipeline.network().patience, server.pipeline.network().has_news());
         self.trace.mix_bytes(&[1]);
         self.take_landed()?;
@@ -156,6 +160,10 @@ impl World {
                 format!("request {request} with op {op} of connection {connection} is not answered"),
             );
         }
+        self.probes.add(Probe::WholeSnapshot, seen.whole_with_base);
+        self.probes.add(Probe::SnapshotDelta, seen.differences);
+        self.probes.add(Probe::DigestChecked, seen.digests);
+        self.probes.add(Probe::PartialRead, seen.partial_reads);
         self.take_sent(sent);
         self.watch_disk();
         let rest_us = if has_news { 1 } else { u64::try_from(patience.as_micros()).unwrap_or(50_000).max(1) };
@@ -219,8 +227,18 @@ impl World {
         Ok(())
     }
 
-    /// What the store may go by, and a snapshot that tells what counts.
-    pub fn visibility_bound(&mut self) -> Option<(WritePointer, std::sync::Arc<Snapshot>)> {
-        None
+    /// What the store may go by, and a snapshot that tells what counts. Nobody knows who reads through a snapshot alone, so
+    /// what was settled when the oldest of those that are still good was taken bounds it as well.
+    pub fn visibility_bound(&mut self) -> Option<(WritePointer, Arc<Snapshot>)> {
+        let (now, server) = (self.clock.now_us(), self.server.as_mut()?);
+        let (bound, snapshot) = server.pipeline.visibility_bound();
+        let good_us = u64::from(self.knobs.limits.snapshot_age_ms) * 1_000 + 1_000_000;
+        self.settled.push_back((now, snapshot.settled()));
+        while self.settled.get(1).is_some_and(|(at_us, _)| at_us + good_us < now) {
+            self.settled.pop_front();
+        }
+        // What was settled before the first look is not known.
+        let (at_us, settled) = self.settled[0];
+        (at_us + good_us < now).then_some((bound.min(settled), snapshot))
     }
 }

@@ -111,7 +111,7 @@ impl World {
         self.show_end_to_client(connection, client_us);
     }
 
-    pub fn to_server(&mut self, connection: u64, bytes: &[u8]) -> Judged {
+    pub fn arrive_at_server(&mut self, connection: u64, bytes: &[u8]) -> Judged {
         let Some(wire) = self.wires.get_mut(&connection) else { return Ok(()) };
         let count = bytes.len().min(wire.left_to_server);
         if wire.left_to_server != usize::MAX {
@@ -137,7 +137,7 @@ impl World {
         Ok(())
     }
 
-    pub fn to_client(&mut self, connection: u64, bytes: Vec<u8>) -> Judged {
+    pub fn arrive_at_client(&mut self, connection: u64, bytes: Vec<u8>) -> Judged {
         let Some(wire) = self.wires.get_mut(&connection) else { return Ok(()) };
         let count = bytes.len().min(wire.left_to_client);
         if wire.left_to_client != usize::MAX {

@@ -28,6 +28,7 @@ pub(crate) struct Worker {
     step: u64,
     pub job: Option<Job>,
     call: Option<Call>,
+    asked_us: u64,
     /// The call has left, over the connection that there is now.
     is_sent: bool,
     /// It lost a conflict and tries the same keys again, on a snapshot that has to hold this commit.
@@ -35,8 +36,9 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub fn asks(&mut self, call: Call) {
+    pub fn asks(&mut self, call: Call, now_us: u64) {
         self.call = Some(call);
+        self.asked_us = now_us;
         self.is_sent = false;
     }
 
@@ -79,9 +81,9 @@ impl Worker {
     }
 
     /// Its snapshot, while it reads, with its transaction if there is one.
-    pub fn reader(&self) -> Option<(Option<WritePointer>, &Arc<Snapshot>)> {
+    pub fn reader(&self) -> Option<(Option<WritePointer>, &Arc<Snapshot>, u64)> {
         let job = self.job.as_ref()?;
-        Some((job.tx, job.snapshot.as_ref()?))
+        Some((job.tx, job.snapshot.as_ref()?, job.reads_to_us))
     }
 
     pub fn describe(&self) -> String {
@@ -222,8 +224,11 @@ impl World {
         hold(sum == expected && count == ACCOUNTS.len(), law::READ, || format!("{count} accounts sum up to {sum}"))?;
         if is_final {
             let snapshot = self.job(client, worker).snapshot.clone().expect("whoever reads has a snapshot");
-            self.judge_final(&snapshot)?;
-            self.is_done = true;
+            // What a dead client had sent may have arrived, and committed, meanwhile: then one looks again.
+            if snapshot.csn.0 == self.reference.csn() {
+                self.judge_final(&snapshot)?;
+                self.is_done = true;
+            }
         }
         self.rest(client, worker);
         Ok(())
@@ -323,7 +328,8 @@ impl World {
                 self.begin_refused(client, worker, call, error)?;
             }
             (Call::Snapshot, Heard::Snapshot(snapshot)) => {
-                let reads_to_us = self.now() + u64::from(self.knobs.limits.snapshot_age_ms) * 1_000;
+                let asked_us = self.worker(client, worker).asked_us;
+                let reads_to_us = asked_us + u64::from(self.knobs.limits.snapshot_age_ms) * 1_000;
                 let job = self.job(client, worker);
                 (job.snapshot, job.reads_to_us) = (Some(snapshot), reads_to_us);
                 self.go_on(client, worker, Stage::Read(0), think_us);

@@ -1,8 +1,10 @@
 //! The whole house on one thread: a server, its disk, its clients, the network between them, and time.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use seriatim_core::WritePointer;
 
 use crate::client::Client;
 use crate::clock::SimClock;
@@ -104,7 +106,10 @@ pub(crate) struct World {
     pub quiet_to_us: u64,
     /// Until then the disk is full.
     pub full_to_us: u64,
+    /// What was settled when, for who reads through a snapshot alone.
+    pub settled: VecDeque<(u64, WritePointer)>,
     pub events: u64,
+    pub steps: u64,
 }
 
 /// Virtual time for everybody to finish once the faults are over: the longest deadline and then some.
@@ -161,7 +166,9 @@ impl World {
             phase: Phase::Safety,
             quiet_to_us: 0,
             full_to_us: 0,
+            settled: VecDeque::new(),
             events: 0,
+            steps: 0,
             clock,
             knobs,
         }
@@ -213,7 +220,9 @@ impl World {
             return crate::verdict::broken(law::LIVE, "nothing is going to happen any more");
         };
         self.clock.pass_to(at);
-        self.events += 1;
+        self.steps += 1;
+        // Turns count if there is something to do in them.
+        self.events += u64::from(!matches!(event, Event::Turn { .. }));
         self.take_landed()?;
         match event {
             Event::Turn { life } => self.turn(life, at),
@@ -227,9 +236,9 @@ impl World {
                 }
                 Ok(())
             }
-            Event::ToServer { connection, bytes } => self.to_server(connection, &bytes),
+            Event::ToServer { connection, bytes } => self.arrive_at_server(connection, &bytes),
             Event::ServerSeesEnd { connection } => self.server_sees_end(connection),
-            Event::ToClient { connection, bytes } => self.to_client(connection, bytes),
+            Event::ToClient { connection, bytes } => self.arrive_at_client(connection, bytes),
             Event::ClientSeesEnd { connection } => self.client_sees_end(connection),
             Event::Connect { client, attempt } => self.connect(client, attempt),
             Event::Flush { client } => self.flush(client),
