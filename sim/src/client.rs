@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use seriatim_client::{Answer, Session};
 use seriatim_core::{BeginError, CommitError, CommitNumber, Snapshot, Status, WritePointer};
-use seriatim_wire::{ErrorCode, Hello};
+use seriatim_wire::{ErrorCode, Fenced, Hello, ListKind, ListRequest, Listed, State};
 
 use crate::probes::Probe;
 use crate::queue::Event;
@@ -50,9 +50,13 @@ struct Waiting {
 /// What a worker asks of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    Begin,
+    /// So many with neighbouring pointers; the worker takes the first and forgets about the others.
+    Begin(u32),
     Snapshot,
     Stamps(u64),
+    Fence(u64),
+    State,
+    List(ListKind),
     Check(WritePointer),
     Checkpoint(WritePointer, u32),
     /// The flag: by the digest of the set that was checked.
@@ -87,6 +91,9 @@ pub(crate) enum Heard {
     Status(Status),
     Ended(bool),
     Truncated,
+    Fenced(Fenced),
+    State(Box<State>),
+    Listed(Vec<Listed>),
     /// The request was not done.
     Error(ErrorCode, u64),
 }
@@ -202,6 +209,10 @@ impl World {
             wishes.settle |= matches!(call, Call::Settle(_));
             wishes.truncate |= matches!(call, Call::Truncate(_));
         }
+        if matches!(call, Call::Fence(_)) {
+            let open = self.reference.unended().collect();
+            self.fences.insert(step, open);
+        }
         let at = self.now() + self.knobs.call_us;
         self.queue.push(at, Event::TimeOut { client, worker, step });
         self.put(client, worker);
@@ -215,9 +226,12 @@ impl World {
         let (session, worker_state) = (&mut link.session, &mut me.workers[worker]);
         let Some(call) = worker_state.call() else { return };
         let place = match call {
-            Call::Begin => Ok(session.begin(worker_state.options(), 1)),
+            Call::Begin(count) => Ok(session.begin(worker_state.options(), count)),
             Call::Snapshot => Ok(session.snapshot()),
             Call::Stamps(count) => Ok(session.timestamps(count)),
+            Call::Fence(timeout_ms) => Ok(session.fence(timeout_ms)),
+            Call::State => Ok(session.state()),
+            Call::List(kind) => Ok(session.list(&ListRequest { kind, after: WritePointer(0), max: 100 })),
             Call::Check(tx) => session.can_commit(tx, worker_state.changes()),
             Call::Checkpoint(tx, number) => Ok(session.checkpoint(tx, number)),
             Call::Commit(tx, is_checked) => session.commit(tx, worker_state.submission(is_checked)),
@@ -254,6 +268,9 @@ impl World {
                 Ok(None) => return Ok(()),
                 Err(error) => return broken(law::PROTOCOL, error.to_string()),
             };
+            if let Answer::Error(error) = &answer {
+                self.probes.hit_if(error.code == ErrorCode::TooManyConnections, Probe::TooManyConnections);
+            }
             if request == 0 || matches!(answer, Answer::Hello(_)) {
                 continue;
             }
@@ -265,7 +282,7 @@ impl World {
                 return broken(law::PROTOCOL, format!("{} answers to {} questions", heard.len(), asked.len()));
             }
             for (Waiting { worker, step, call, facts, .. }, heard) in asked.into_iter().zip(heard) {
-                self.judge(call, &heard, &facts)?;
+                self.judge(call, &heard, &facts, step)?;
                 self.answered(client, worker, step, call, heard)?;
             }
         }
@@ -307,7 +324,7 @@ impl Call {
     /// The transaction that it is about.
     pub fn tx(self) -> Option<WritePointer> {
         match self {
-            Call::Begin | Call::Snapshot | Call::Stamps(_) => None,
+            Call::Begin(_) | Call::Snapshot | Call::Stamps(_) | Call::Fence(_) | Call::State | Call::List(_) => None,
             Call::Check(tx)
             | Call::Checkpoint(tx, _)
             | Call::Commit(tx, _)
@@ -340,6 +357,9 @@ fn unpack(answer: &Answer<'_>, asked: &[Waiting]) -> Vec<Heard> {
         Answer::Timestamps(Err(error)) => places.map(|_| Heard::Stamps(Err(*error))).collect(),
         Answer::Checked(checks) => checks.clone().map(Heard::Checked).collect(),
         Answer::Checkpoints(pointers) => pointers.clone().map(Heard::Checkpoint).collect(),
+        Answer::Fenced(fenced) => places.map(|_| Heard::Fenced(*fenced)).collect(),
+        Answer::State(state) => places.map(|_| Heard::State(Box::new(state.clone()))).collect(),
+        Answer::List(listing) => places.map(|_| Heard::Listed(listing.clone().collect())).collect(),
         Answer::Error(error) => places.map(|_| Heard::Error(error.code, error.asked)).collect(),
         _ => Vec::new(),
     }

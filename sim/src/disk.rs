@@ -1,7 +1,7 @@
 //! A disk in virtual time: writes take time, stall, tear and fail; room runs out; a crash keeps what was synced.
 //!
 //! Files hold what is on the medium. A write under way is beside them until its time has come, and a crash lets any
-//! subset of its sectors through. Background jobs are whole or not at all, in their order, but for one: a recycled
+//! subset of its sectors through; a killed process's write is done all the same, at its time or when somebody syncs the file. Background jobs are whole or not at all, in their order, but for one: a recycled
 //! segment is zeroed at its front before it gets its new name.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -50,6 +50,8 @@ pub(crate) struct Disk {
     landed: Vec<Landed>,
     /// The last write, if nobody was told that it is there: it may be, in part or whole.
     unsure: Option<Landed>,
+    /// A write of a process that was killed, and when the system will have done it: nobody waits for it any more.
+    orphan: Option<(u64, Landed)>,
     /// A write failed and its process was told.
     pub has_failed: bool,
     /// Numbers drawn by the process that has it: the first is its boot token.
@@ -107,6 +109,7 @@ impl Disk {
             finished: VecDeque::new(),
             landed: Vec::new(),
             unsure: None,
+            orphan: None,
             has_failed: false,
             drawn: 0,
             refused_for_room: 0,
@@ -139,6 +142,9 @@ impl Disk {
     /// Lets happen what is due.
     pub fn pass(&mut self) {
         let now = self.clock.now_us();
+        if self.orphan.as_ref().is_some_and(|(done_us, _)| *done_us <= now) {
+            self.land_orphan(None);
+        }
         if let Some(writing) = self.writing.as_mut().filter(|writing| !writing.is_done && writing.done_us <= now) {
             writing.is_done = true;
             let landed = writing.landed();
@@ -169,16 +175,50 @@ impl Disk {
         self.unsure.take()
     }
 
-    /// The machine stops. The write under way is there in any of its parts; jobs are done up to some place.
-    pub fn crash(&mut self) -> Torn {
+    /// The process is killed and the machine goes on: the write under way will be done, whoever has the disk by then.
+    pub fn kill(&mut self) -> bool {
         self.pass();
-        let torn = self.tear();
+        self.land_orphan(None);
+        if let Some(writing) = self.writing.take_if(|writing| !writing.is_done) {
+            self.orphan = Some((writing.done_us, writing.landed()));
+            self.unsure = Some(writing.landed());
+        }
+        self.drop_jobs();
+        self.orphan.is_some()
+    }
+
+    /// The late write of a killed process is done, if it is to this segment or none is named.
+    fn land_orphan(&mut self, segment: Option<u64>) {
+        let is_meant = |(_, orphan): &mut (u64, Landed)| segment.is_none_or(|segment| segment == orphan.segment);
+        let Some((done_us, Landed { segment, offset, bytes })) = self.orphan.take_if(is_meant) else { return };
+        self.clock.pass_to(done_us);
+        let file = self.files.get_mut(&FileName::Segment(segment));
+        if let Some(place) = file.and_then(|file| file.get_mut(offset as usize..)?.get_mut(..bytes.len())) {
+            place.copy_from_slice(&bytes);
+        }
+    }
+
+    /// Jobs are done up to some place.
+    fn drop_jobs(&mut self) {
         let done = self.rng.usize(..=self.jobs.len());
         for (_, job) in std::mem::take(&mut self.jobs).into_iter().take(done) {
             self.perform(job);
         }
         self.finished.clear();
         self.has_failed = false;
+    }
+
+    /// The machine stops. The write under way is there in any of its parts; jobs are done up to some place.
+    pub fn crash(&mut self) -> Torn {
+        self.pass();
+        // Of a killed process's write the first sectors are there, or all.
+        if let Some((_, orphan)) = &mut self.orphan {
+            let sectors = orphan.bytes.len() / SECTOR_BYTES;
+            orphan.bytes.truncate(self.rng.usize(..=sectors) * SECTOR_BYTES);
+            self.land_orphan(None);
+        }
+        let torn = self.tear();
+        self.drop_jobs();
         torn
     }
 
@@ -230,8 +270,8 @@ impl Disk {
     }
 
     /// Flips one bit of a file.
-    pub fn flip(&mut self, segment: u64, offset: u64, bit: u8) -> bool {
-        let Some(file) = self.files.get_mut(&FileName::Segment(segment)) else { return false };
+    pub fn flip(&mut self, file: FileName, offset: u64, bit: u8) -> bool {
+        let Some(file) = self.files.get_mut(&file) else { return false };
         let Some(byte) = file.get_mut(offset as usize) else { return false };
         *byte ^= 1 << (bit % 8);
         true
@@ -244,9 +284,10 @@ impl Disk {
         place.is_some_and(|place| place == landed.bytes)
     }
 
-    /// Whether a file of that kind is there.
-    pub fn has_image(&self) -> bool {
-        self.files.keys().any(|file| matches!(file, FileName::Image(_)))
+    /// The images, oldest first, with their lengths.
+    pub fn images(&self) -> impl DoubleEndedIterator<Item = (FileName, usize)> {
+        let images = self.files.iter().filter(|(file, _)| matches!(file, FileName::Image(_)));
+        images.map(|(file, content)| (*file, content.len()))
     }
 
     fn put(&mut self, file: FileName, content: Vec<u8>) -> io::Result<()> {
@@ -266,6 +307,8 @@ impl Disk {
                 Some(Finished::Prepared { segment, result })
             }
             Job::Seal { segment, bytes } => {
+                // A file system waits for direct writes before it shortens a file.
+                self.land_orphan(Some(segment));
                 if let (Some(bytes), Some(file)) = (bytes, self.files.get_mut(&FileName::Segment(segment))) {
                     file.truncate(bytes as usize);
                 }
@@ -291,6 +334,7 @@ impl Disk {
         match source {
             Source::New => self.put(target, vec![0; bytes]),
             Source::Recycle(old) => {
+                self.land_orphan(Some(old));
                 self.recycled += 1;
                 let mut content = self.files.remove(&FileName::Segment(old)).ok_or(io::ErrorKind::NotFound)?;
                 content.resize(bytes, 0);
@@ -298,6 +342,7 @@ impl Disk {
                 self.put(target, content)
             }
             Source::Existing => {
+                self.land_orphan(Some(segment));
                 let found = self.files.get(&target).ok_or(io::ErrorKind::NotFound)?;
                 let is_unused = found.len() == bytes && found[..BLOCK_BYTES].iter().all(|byte| *byte == 0);
                 if is_unused { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
@@ -363,7 +408,10 @@ impl Storage for SimStorage {
         Ok(content[..bytes.min(content.len())].to_vec())
     }
 
-    fn sync(&mut self, _file: FileName) -> io::Result<()> {
+    fn sync(&mut self, file: FileName) -> io::Result<()> {
+        if let FileName::Segment(segment) = file {
+            self.disk().land_orphan(Some(segment));
+        }
         Ok(())
     }
 

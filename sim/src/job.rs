@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use seriatim_core::{BeginOptions, ChangeSet, Kind, Snapshot, WritePointer};
+use seriatim_wire::ListKind;
 
 use crate::client::Call;
 use crate::knobs::{JobKind, Knobs, pick};
@@ -21,6 +22,10 @@ pub(crate) struct Job {
     /// Looked at or settled, for those who look.
     looks_at: Option<(WritePointer, bool)>,
     stamps: u64,
+    /// Transactions that begin at once.
+    begins: u32,
+    fence_ms: u64,
+    inspects: Inspection,
     pub stage: Stage,
     pub tx: Option<WritePointer>,
     /// Its checkpoints.
@@ -47,6 +52,14 @@ pub(crate) enum Ending {
     Invalidate,
     /// Not at all: its worker forgets about it.
     Vanish,
+}
+
+/// What an operator looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Inspection {
+    Counters,
+    Open,
+    Invalid,
 }
 
 /// Where a worker goes on when it wakes.
@@ -79,6 +92,10 @@ impl Job {
             JobKind::Late => job.reads = vec![rng.usize(LATE)],
             JobKind::Bulk => {}
             JobKind::Read => job.reads = ACCOUNTS.collect(),
+            JobKind::Fence => job.fence_ms = rng.u64(1..2_000),
+            JobKind::Inspect => {
+                job.inspects = [Inspection::Counters, Inspection::Open, Inspection::Invalid][rng.usize(..3)];
+            }
             JobKind::Stamps => job.stamps = rng.u64(1..20),
             JobKind::Look => {
                 // To settle what another client runs is allowed, and ends it.
@@ -94,6 +111,7 @@ impl Job {
         job.is_serializable = kind == JobKind::Pair || rng.u8(..4) == 0;
         job.in_two_steps = kind != JobKind::Bulk && rng.u8(..6) == 0;
         job.wanted_checkpoints = if rng.u8(..6) == 0 { rng.u32(1..3) } else { 0 };
+        job.begins = if rng.u8(..12) == 0 { rng.u32(2..4) } else { 1 };
         job.ending = match rng.u8(..32) {
             0..2 => Ending::Abort,
             2 => Ending::Invalidate,
@@ -118,6 +136,9 @@ impl Job {
             wanted_checkpoints: 0,
             looks_at: None,
             stamps: 1,
+            begins: 1,
+            fence_ms: 0,
+            inspects: Inspection::Counters,
             stage: Stage::Read(0),
             tx: None,
             further: Vec::new(),
@@ -139,7 +160,13 @@ impl Job {
             (JobKind::Stamps, _) => Call::Stamps(self.stamps),
             (_, Some((tx, true))) => Call::Settle(tx),
             (_, Some((tx, false))) => Call::Status(tx),
-            _ => Call::Begin,
+            (JobKind::Fence, _) => Call::Fence(self.fence_ms),
+            (JobKind::Inspect, _) => match self.inspects {
+                Inspection::Counters => Call::State,
+                Inspection::Open => Call::List(ListKind::Open),
+                Inspection::Invalid => Call::List(ListKind::Invalid),
+            },
+            _ => Call::Begin(self.begins),
         }
     }
 
@@ -159,7 +186,7 @@ impl Job {
                 let value = if values[mine] > 0 && values[1 - mine] > 0 { 0 } else { 1 };
                 vec![(self.reads[mine], value)]
             }
-            JobKind::Read | JobKind::Stamps | JobKind::Look => Vec::new(),
+            JobKind::Read | JobKind::Stamps | JobKind::Look | JobKind::Fence | JobKind::Inspect => Vec::new(),
         };
     }
 

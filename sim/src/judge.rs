@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use seriatim_core::{CommitError, InvalidCause, Snapshot, Status, WritePointer};
+use seriatim_wire::{Fenced, ListKind, Listed, State};
 
 use crate::client::{Call, Facts, Heard};
 use crate::disk::{Landed, lock};
@@ -77,9 +78,16 @@ impl World {
     }
 
     /// An answer, whoever still waits for it.
-    pub fn judge(&mut self, call: Call, heard: &Heard, facts: &Facts) -> Judged {
+    pub fn judge(&mut self, call: Call, heard: &Heard, facts: &Facts, step: u64) -> Judged {
         match (call, heard) {
-            (Call::Begin, Heard::Begun(Ok((tx, snapshot)))) => self.judge_begun(*tx, snapshot, facts),
+            (Call::Begin(count), Heard::Begun(Ok((first, snapshot)))) => {
+                self.probes.hit_if(count > 1, Probe::BlockBegun);
+                let mut pointers = (first.0..first.0 + u64::from(count)).map(WritePointer);
+                pointers.try_for_each(|tx| self.judge_begun(tx, snapshot, facts))
+            }
+            (Call::Fence(_), Heard::Fenced(fenced)) => self.judge_fence(step, *fenced),
+            (Call::State, Heard::State(state)) => self.judge_state(state, facts),
+            (Call::List(kind), Heard::Listed(entries)) => self.judge_list(kind, entries),
             (Call::Snapshot, Heard::Snapshot(snapshot)) => self.judge_snapshot(snapshot, facts),
             (Call::Stamps(count), Heard::Stamps(Ok(first))) => self.judge_pointer(*first, count, facts),
             (Call::Commit(tx, is_checked), Heard::Committed(Ok(csn))) => {
@@ -101,6 +109,50 @@ impl World {
             (Call::Invalidate(tx), Heard::Ended(ended)) => self.judge_ended(tx, *ended),
             _ => Ok(()),
         }
+    }
+
+    /// A fence passed: what was open when it was asked for has ended, durably.
+    fn judge_fence(&mut self, step: u64, fenced: Fenced) -> Judged {
+        let open = self.fences.remove(&step).unwrap_or_default();
+        let Fenced::Passed = fenced else {
+            self.probes.hit(Probe::FenceTimedOut);
+            return Ok(());
+        };
+        self.probes.hit(Probe::FencePassed);
+        let left = open.into_iter().find(|tx| !self.reference.standing(*tx).is_some_and(Standing::has_ended));
+        hold(left.is_none(), law::FENCE, || format!("a fence passed while {left:?} was open"))
+    }
+
+    /// The server's counters are of what is durable, and of this run.
+    fn judge_state(&self, state: &State, facts: &Facts) -> Judged {
+        let (csn, lsn) = (self.reference.csn(), self.reference.next_lsn());
+        hold((facts.told_csn..=csn).contains(&state.csn.0) && state.durable_lsn < lsn, law::DURABLE, || {
+            let (told, theirs) = (facts.told_csn, state.durable_lsn);
+            format!("the server counts {} commits of {told} to {csn}, {theirs} records of {lsn}", state.csn)
+        })?;
+        hold(self.reference.boots.contains(&state.boot), law::DURABLE, || {
+            "a run that is not durable answers".to_owned()
+        })
+    }
+
+    /// A list says of each what the log says.
+    fn judge_list(&self, kind: ListKind, entries: &[Listed]) -> Judged {
+        for entry in entries {
+            let Some(known) = self.reference.transactions.get(&entry.tx) else { continue };
+            let fits = match (kind, known.standing) {
+                // The list may be younger than what is durable, or older than what has reached us since.
+                (ListKind::Open, Standing::Handed) => known.snapshot == entry.snapshot.0,
+                (ListKind::Open, _) => {
+                    (known.snapshot, known.deferred, known.detached)
+                        == (entry.snapshot.0, entry.deferred, entry.detached)
+                }
+                (ListKind::Invalid, standing) => {
+                    matches!(standing, Standing::Invalid(_) | Standing::Aborted | Standing::Truncated)
+                }
+            };
+            hold(fits, law::TABLE, || format!("{entry:?} is listed, and what is durable says {known:?}"))?;
+        }
+        Ok(())
     }
 
     /// A check said that a commit would be refused.
@@ -218,7 +270,10 @@ impl World {
             }
             CommitError::Expired { .. } => {
                 self.probes.hit(Probe::ExpiredAtCommit);
-                let is_invalid = matches!(standing, Some(Standing::Invalid(InvalidCause::Expired) | Standing::Aborted));
+                let is_invalid = matches!(
+                    standing,
+                    Some(Standing::Invalid(InvalidCause::Expired) | Standing::Aborted | Standing::Truncated)
+                );
                 hold(is_invalid, law::DURABLE, || format!("{tx} was told that it expired, and it is {standing:?}"))
             }
             CommitError::NotInProgress { ended, .. } => self.judge_status(tx, *ended, facts),
@@ -253,7 +308,10 @@ impl World {
     }
 
     fn judge_refused(&self, tx: WritePointer, standing: Option<Standing>) -> Judged {
-        let is_refused = matches!(standing, Some(Standing::Refused | Standing::Aborted | Standing::Invalid(_)));
+        let is_refused = standing.is_some_and(|standing| match standing {
+            Standing::Refused | Standing::Aborted | Standing::Invalid(_) | Standing::Truncated => true,
+            Standing::Handed | Standing::Open | Standing::Committed(_) => false,
+        });
         hold(is_refused, law::DURABLE, || format!("{tx} was told of a refusal, and what is durable says {standing:?}"))
     }
 
@@ -265,9 +323,11 @@ impl World {
             });
         };
         let standing = known.standing;
+        let is_committed = matches!(standing, Standing::Committed(_));
         let fits = match status {
             Status::Committed(csn) => standing == Standing::Committed(csn.0),
-            Status::Refused => matches!(standing, Standing::Refused | Standing::Aborted | Standing::Invalid(_)),
+            // It may have ended since.
+            Status::Refused => standing == Standing::Refused || (standing.has_ended() && !is_committed),
             Status::Aborted => standing == Standing::Aborted,
             Status::Invalid(cause) => match standing {
                 Standing::Invalid(durable) => durable == cause,

@@ -46,6 +46,8 @@ pub(crate) enum Mishap {
     Die,
     /// The machine of the server stops.
     Crash,
+    /// The process of the server is killed, and its machine goes on.
+    Kill,
     /// The server is stopped as it should be.
     Stop,
     /// The disk takes its time.
@@ -64,6 +66,8 @@ pub(crate) enum Mishap {
     Freeze,
     /// Nobody asks for anything for a while.
     Quiet,
+    /// Somebody connects and speaks nonsense.
+    Noise,
 }
 
 /// What a worker may do next.
@@ -87,6 +91,10 @@ pub(crate) enum JobKind {
     Stamps,
     /// Looks where some transaction stands, or ends the doubt about one.
     Look,
+    /// Waits until everything that is open has ended.
+    Fence,
+    /// Looks at the server's counters, or lists what is open or invalid.
+    Inspect,
 }
 
 impl Knobs {
@@ -159,15 +167,17 @@ fn draw_mishaps(rng: &mut fastrand::Rng) -> Vec<(Mishap, u32)> {
         (Mishap::Cut, 20),
         (Mishap::Die, 5),
         (Mishap::Crash, 6),
+        (Mishap::Kill, 4),
         (Mishap::Stop, 2),
         (Mishap::Stall, 4),
         (Mishap::Fail, 2),
         (Mishap::Fill, 3),
         (Mishap::StepClock, 3),
         (Mishap::Image, 5),
-        (Mishap::Damage, 1),
+        (Mishap::Damage, 2),
         (Mishap::Freeze, 2),
         (Mishap::Quiet, 1),
+        (Mishap::Noise, 3),
     ];
     usual.into_iter().map(|(mishap, usual)| (mishap, weight(rng, usual))).collect()
 }
@@ -183,6 +193,8 @@ fn draw_jobs(rng: &mut fastrand::Rng) -> Vec<(JobKind, u32)> {
         (JobKind::Read, 6),
         (JobKind::Stamps, 3),
         (JobKind::Look, 4),
+        (JobKind::Fence, 1),
+        (JobKind::Inspect, 2),
     ];
     usual.into_iter().map(|(job, usual)| (job, weight(rng, usual))).collect()
 }

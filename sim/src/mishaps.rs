@@ -1,5 +1,8 @@
 //! What goes wrong, and when it is over.
 
+use seriatim_wal::FileName;
+use seriatim_wire::{Hello, Op, request};
+
 use crate::disk::lock;
 use crate::job::Job;
 use crate::knobs::{Mishap, pick};
@@ -8,6 +11,20 @@ use crate::probes::Probe;
 use crate::queue::Event;
 use crate::verdict::Judged;
 use crate::world::{Phase, World};
+
+/// What somebody who speaks nonsense may ask for without ending what others do.
+const NOISY_OPS: [Op; 8] =
+    [Op::Begin, Op::Commit, Op::Status, Op::Settle, Op::Snapshot, Op::Timestamps, Op::List, Op::Ping];
+
+/// A bit that flipped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Damage {
+    pub file: FileName,
+    pub offset: u64,
+    pub bit: u8,
+    /// There is another image than the one that it is in, if it is in one.
+    pub leaves_image: bool,
+}
 
 /// A day, in ms.
 const DAY_MS: i64 = 24 * 3_600_000;
@@ -39,6 +56,7 @@ impl World {
                 self.die(client);
             }
             Mishap::Crash => self.crash()?,
+            Mishap::Kill => self.kill()?,
             Mishap::Stop => self.stop()?,
             Mishap::Stall => {
                 // Half a window, or several.
@@ -55,11 +73,13 @@ impl World {
             Mishap::Image => {
                 if let Some(server) = self.server.as_mut() {
                     server.pipeline.save_image_now();
-                    self.probes.hit_if(lock(&self.disk).has_image(), Probe::ImageSaved);
+                    self.probes.hit_if(lock(&self.disk).images().next().is_some(), Probe::ImageSaved);
                     self.wake_server((0, 100));
                 }
             }
+            Mishap::Damage if self.once_in(3) => self.damage_image()?,
             Mishap::Damage => self.damage()?,
+            Mishap::Noise => self.noise(),
             Mishap::Freeze => {
                 let to_us = now + self.rng.u64(1_000..2_000_000);
                 if let Some(server) = self.server.as_mut() {
@@ -98,18 +118,66 @@ impl World {
         let Some(group) = WrittenGroup::read(&landed.bytes).filter(|_| disk.holds(landed)) else { return Ok(()) };
         let at = self.rng.usize(group.header_at..group.end());
         let (segment, offset, bit) = (landed.segment, landed.offset + at as u64, self.rng.u8(..8));
-        if disk.flip(segment, offset, bit) {
-            self.damaged = Some((segment, offset, bit));
+        let file = FileName::Segment(segment);
+        if disk.flip(file, offset, bit) {
+            self.damaged = Some(Damage { file, offset, bit, leaves_image: true });
         }
         drop(disk);
         self.note("damaged", &[("segment", segment), ("offset", offset)]);
         Ok(())
     }
 
+    /// The server crashes, and a bit flips in the newest image.
+    fn damage_image(&mut self) -> Judged {
+        self.crash()?;
+        let mut disk = lock(&self.disk);
+        // Of one that is to be kept, an older one may be left over; the log before the newest is gone all the same.
+        let leaves_image = disk.images().count() > 1 && self.knobs.options.log.images_kept > 1;
+        let Some((file, length)) = disk.images().next_back().filter(|_| self.damaged.is_none()) else { return Ok(()) };
+        let (offset, bit) = (self.rng.u64(..length as u64), self.rng.u8(..8));
+        if disk.flip(file, offset, bit) {
+            self.damaged = Some(Damage { file, offset, bit, leaves_image });
+        }
+        drop(disk);
+        self.note("damaged an image", &[("offset", offset), ("others", leaves_image.into())]);
+        Ok(())
+    }
+
+    /// Somebody connects who speaks nonsense, or nearly.
+    fn noise(&mut self) {
+        let mut bytes = Vec::new();
+        if self.rng.bool() {
+            Hello::new(self.rng.u64(1..)).encode(&mut bytes, 1);
+            let op = NOISY_OPS[self.rng.usize(..NOISY_OPS.len())];
+            let body: Vec<u8> = (0..self.rng.usize(..40)).map(|_| self.rng.u8(..)).collect();
+            request::with_body(&mut bytes, op, 2, &body);
+            if self.once_in(3) {
+                let place = self.rng.usize(..bytes.len());
+                // A bit of another op might ask for something that only operators may.
+                if bytes[place] != op as u8 {
+                    bytes[place] ^= 1 << self.rng.u8(..3);
+                }
+            }
+        }
+        bytes.extend((0..self.rng.usize(..200)).map(|_| self.rng.u8(128..)));
+        self.last_wire += 1;
+        let (connection, ends) = (self.last_wire, self.rng.bool());
+        self.note("noise", &[("connection", connection), ("bytes", bytes.len() as u64)]);
+        let Some(server) = self.server.as_mut() else { return };
+        let network = server.pipeline.network();
+        network.open(connection, 1 << 16);
+        network.deliver(connection, &bytes);
+        if ends {
+            network.end(connection);
+        }
+        self.probes.hit(Probe::Noise);
+        self.wake_server(self.knobs.turn_us);
+    }
+
     /// Somebody brings back what was there.
     pub fn repair(&mut self) {
-        if let Some((segment, offset, bit)) = self.damaged.take() {
-            lock(&self.disk).flip(segment, offset, bit);
+        if let Some(Damage { file, offset, bit, .. }) = self.damaged.take() {
+            lock(&self.disk).flip(file, offset, bit);
         }
     }
 

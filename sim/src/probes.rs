@@ -75,6 +75,14 @@ probes! {
     PartialRead: "a request arrived in pieces",
     GarbageCollected: "garbage was collected",
     ImageSaved: "an image was saved",
+    LateWrite: "a killed process left a write under way",
+    ImagePassedOver: "a damaged image was passed over",
+    OnlyImageDamaged: "a start was refused for the damage of its only image",
+    Noise: "somebody spoke nonsense",
+    TooManyConnections: "a connection was refused for too many",
+    FencePassed: "a fence passed",
+    FenceTimedOut: "a fence timed out",
+    BlockBegun: "several transactions began at once",
     ServerFrozen: "the server got no processor for a while",
 }
 

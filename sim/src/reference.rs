@@ -29,6 +29,7 @@ pub(crate) mod law {
     pub const SNAPSHOT: &str = "a snapshot is exactly the commits up to its number";
     pub const READ: &str = "a read is the newest committed value of its snapshot";
     pub const BOUND: &str = "the visibility bound never passes a reader";
+    pub const FENCE: &str = "a fence passes when everything that was open has ended";
     pub const LIVE: &str = "everybody finishes once the faults are over";
     pub const PROTOCOL: &str = "the server speaks the protocol";
     pub const PANIC: &str = "nothing panics";
@@ -172,6 +173,11 @@ impl Reference {
 
     pub fn standing(&self, tx: WritePointer) -> Option<Standing> {
         self.transactions.get(&tx).map(|known| known.standing)
+    }
+
+    /// What has not ended, as far as is durable: open, refused, or in the hands of a client.
+    pub fn unended(&self) -> impl Iterator<Item = WritePointer> + '_ {
+        self.transactions.iter().filter(|(_, known)| !known.standing.has_ended()).map(|(tx, _)| *tx)
     }
 
     pub fn known_mut(&mut self, tx: WritePointer) -> Option<&mut Known> {

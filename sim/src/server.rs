@@ -59,6 +59,7 @@ impl World {
     ) -> Judged {
         self.life += 1;
         self.knobs.options.accept_clock = false;
+        self.probes.hit_if(report.notes.iter().any(|note| note.contains("passed over")), Probe::ImagePassedOver);
         self.damaged = None;
         let facts =
             [("life", self.life), ("open", report.open), ("commits", report.commits), ("clean", report.clean.into())];
@@ -79,6 +80,11 @@ impl World {
         self.doubt_landed(unsure)?;
         let is_full = |kind| matches!(kind, std::io::ErrorKind::StorageFull);
         match error {
+            StartError::Open(OpenError::Missing { .. }) if self.damaged.is_some_and(|damage| !damage.leaves_image) => {
+                self.note("no image is left", &[]);
+                self.probes.hit(Probe::OnlyImageDamaged);
+                self.repair();
+            }
             StartError::Open(OpenError::Corrupt { .. }) if self.damaged.is_some() => {
                 self.note("damage refused", &[]);
                 self.probes.hit(Probe::DamageRefused);
@@ -206,6 +212,17 @@ impl World {
         let torn = lock(&self.disk).crash();
         self.note("crash", &[("life", self.life), ("torn", torn as u64)]);
         self.probes.hit(if torn == Torn::Idle { Probe::CrashIdle } else { Probe::CrashInWrite });
+        self.server_gone()
+    }
+
+    /// Its process is killed, and the machine goes on.
+    pub fn kill(&mut self) -> Judged {
+        if self.server.is_none() {
+            return Ok(());
+        }
+        let is_late = lock(&self.disk).kill();
+        self.note("killed", &[("life", self.life), ("writing", is_late.into())]);
+        self.probes.hit_if(is_late, Probe::LateWrite);
         self.server_gone()
     }
 

@@ -302,7 +302,13 @@ impl World {
                 let call = if job.doubt { Call::Settle(tx) } else { call };
                 self.call_now(client, worker, call);
             }
-            Call::Begin | Call::Snapshot | Call::Stamps(_) | Call::Status(_) => self.rest(client, worker),
+            Call::Begin(_)
+            | Call::Snapshot
+            | Call::Stamps(_)
+            | Call::Status(_)
+            | Call::Fence(_)
+            | Call::State
+            | Call::List(_) => self.rest(client, worker),
             call => self.call_now(client, worker, call),
         }
         Ok(())
@@ -317,14 +323,14 @@ impl World {
         let think_us = self.knobs.think_us;
         match (call, heard) {
             (_, Heard::Error(code, asked)) => self.refused_by_server(client, worker, call, code, asked),
-            (Call::Begin, Heard::Begun(Ok((tx, snapshot)))) => {
+            (Call::Begin(_), Heard::Begun(Ok((tx, snapshot)))) => {
                 let winner = std::mem::take(&mut self.worker(client, worker).saw_winner);
                 self.probes.hit_if(winner > 0 && snapshot.csn.0 >= winner, Probe::RetrySawWinner);
                 let job = self.job(client, worker);
                 (job.tx, job.snapshot) = (Some(tx), Some(snapshot));
                 self.go_on(client, worker, Stage::Read(0), think_us);
             }
-            (Call::Begin, Heard::Begun(Err(error))) | (Call::Stamps(_), Heard::Stamps(Err(error))) => {
+            (Call::Begin(_), Heard::Begun(Err(error))) | (Call::Stamps(_), Heard::Stamps(Err(error))) => {
                 self.begin_refused(client, worker, call, error)?;
             }
             (Call::Snapshot, Heard::Snapshot(snapshot)) => {
@@ -334,7 +340,9 @@ impl World {
                 (job.snapshot, job.reads_to_us) = (Some(snapshot), reads_to_us);
                 self.go_on(client, worker, Stage::Read(0), think_us);
             }
-            (Call::Stamps(_), _) | (Call::Status(_), _) => self.rest(client, worker),
+            (Call::Stamps(_) | Call::Status(_) | Call::Fence(_) | Call::State | Call::List(_), _) => {
+                self.rest(client, worker);
+            }
             (Call::Check(tx), Heard::Checked(Ok(()))) => self.call_now(client, worker, Call::Commit(tx, true)),
             // Advice, which may be taken.
             (Call::Check(tx), Heard::Checked(Err(error))) => match error {

@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::clock::SimClock;
 use crate::disk::{Disk, Landed, lock};
 use crate::knobs::Knobs;
+use crate::mishaps::Damage;
 use crate::plants::{PlantName, is_planted};
 use crate::probes::{Probe, Probes};
 use crate::queue::{Event, Queue};
@@ -94,8 +95,10 @@ pub(crate) struct World {
     pub given: FxHashSet<u64>,
     /// Groups that became durable in this use of the disk, for damage to choose from.
     pub landed: Vec<Landed>,
-    /// What is damaged now: segment, offset, bit.
-    pub damaged: Option<(u64, u64, u8)>,
+    /// What is damaged now.
+    pub damaged: Option<Damage>,
+    /// What was open when a worker asked for a fence, by the step it waits for.
+    pub fences: FxHashMap<u64, Vec<WritePointer>>,
     /// The greatest commit that anybody was told of, and the greatest pointer that anybody has.
     pub told_csn: u64,
     pub told_pointer: u64,
@@ -159,6 +162,7 @@ impl World {
             given: FxHashSet::default(),
             landed: Vec::new(),
             damaged: None,
+            fences: FxHashMap::default(),
             told_csn: 0,
             told_pointer: 0,
             probes: Probes::default(),

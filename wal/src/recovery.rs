@@ -109,27 +109,29 @@ pub(crate) fn recover(
     })
 }
 
-/// Loads the newest image that is whole and takes those that are not out of `images`.
+/// Loads the newest image that is whole, and takes all that are not out of `images`: one that is damaged is nothing to fall
+/// back to, and segments are let go of by what there is to fall back to.
 fn newest_image(
     storage: &mut dyn Storage,
     store: StoreId,
     images: &mut Vec<Lsn>,
 ) -> Result<(Option<Image>, Vec<BadImage>), OpenError> {
-    let mut bad = Vec::new();
-    while let Some(covers) = images.last().copied() {
+    let (mut newest, mut bad) = (None, Vec::new());
+    for place in (0..images.len()).rev() {
+        let covers = images[place];
         let name = FileName::Image(covers.0);
         let file = storage.load(name, u64::MAX, Access::Stable).map_err(io_error(storage, "read", name))?;
         match ImageHeader::read(&file) {
             Ok(header) if header.store != store => return Err(other_store(storage, name, header.store, store)),
-            Ok(header) if header.covers == covers => return Ok((Some(Image { covers, file }), bad)),
+            Ok(header) if header.covers == covers => newest = newest.or(Some(Image { covers, file })),
             Err(Unreadable::Version(found)) => return Err(newer(storage, name, found)),
             Ok(_) | Err(Unreadable::NotOurs | Unreadable::Damaged) => {
-                images.pop();
+                images.remove(place);
                 bad.push(BadImage { file: storage.display(name), covers });
             }
         }
     }
-    Ok((None, bad))
+    Ok((newest, bad))
 }
 
 /// The segments of a directory by what their first blocks show.
