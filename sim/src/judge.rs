@@ -141,7 +141,9 @@ impl World {
             let Some(known) = self.reference.transactions.get(&entry.tx) else { continue };
             let fits = match (kind, known.standing) {
                 // The list may be younger than what is durable, or older than what has reached us since.
-                (ListKind::Open, Standing::Handed) => known.snapshot == entry.snapshot.0,
+                (ListKind::Open, Standing::Handed | Standing::Invalid(InvalidCause::Unaccounted)) => {
+                    known.snapshot == entry.snapshot.0
+                }
                 (ListKind::Open, _) => {
                     (known.snapshot, known.deferred, known.detached)
                         == (entry.snapshot.0, entry.deferred, entry.detached)

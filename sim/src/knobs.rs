@@ -100,6 +100,7 @@ pub(crate) enum JobKind {
 impl Knobs {
     pub fn draw(rng: &mut fastrand::Rng) -> Knobs {
         let crowded = rng.u8(..3) == 0;
+        let clients = rng.usize(1..=5);
         let limits = Limits {
             open_max: if rng.u8(..6) == 0 { rng.u32(4..12) } else { 256 },
             conflict_index_bytes: 64 << rng.u32(..8),
@@ -125,6 +126,7 @@ impl Knobs {
             limits: ServerLimits {
                 grace_ms: rng.u64(50..3_000),
                 snapshot_age_ms: rng.u32(100..4_000),
+                connections_max: if rng.u8(..8) == 0 { clients + rng.usize(..3) } else { 1_000 },
                 ..ServerLimits::default()
             },
             manners: Manners {
@@ -135,7 +137,7 @@ impl Knobs {
                 capacity_bytes: u64::MAX,
                 same_boot: false,
             },
-            clients: rng.usize(1..=5),
+            clients,
             workers: if crowded { rng.usize(4..=8) } else { rng.usize(1..=3) },
             turn_us: if rng.bool() { (1, 50) } else { (20, 2_000) },
             net_us: (20, 20 << rng.u32(1..8)),

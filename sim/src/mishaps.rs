@@ -12,9 +12,8 @@ use crate::queue::Event;
 use crate::verdict::Judged;
 use crate::world::{Phase, World};
 
-/// What somebody who speaks nonsense may ask for without ending what others do.
-const NOISY_OPS: [Op; 8] =
-    [Op::Begin, Op::Commit, Op::Status, Op::Settle, Op::Snapshot, Op::Timestamps, Op::List, Op::Ping];
+/// What somebody who speaks nonsense may ask for without ending what others do, or beginning what nobody ends.
+const NOISY_OPS: [Op; 7] = [Op::Commit, Op::Status, Op::Settle, Op::Snapshot, Op::Timestamps, Op::List, Op::Ping];
 
 /// A bit that flipped.
 #[derive(Clone, Copy, Debug)]
@@ -169,8 +168,19 @@ impl World {
         network.deliver(connection, &bytes);
         if ends {
             network.end(connection);
+        } else {
+            self.noisy.push(connection);
         }
         self.probes.hit(Probe::Noise);
+        self.wake_server(self.knobs.turn_us);
+    }
+
+    /// Who spoke nonsense goes away.
+    pub fn silence(&mut self) {
+        let Some(server) = self.server.as_mut() else { return };
+        for connection in self.noisy.drain(..) {
+            server.pipeline.network().end(connection);
+        }
         self.wake_server(self.knobs.turn_us);
     }
 

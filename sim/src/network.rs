@@ -4,6 +4,7 @@
 //! the disk does. So it reads along which of them came in and which answers were offered.
 
 use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -12,13 +13,15 @@ use seriatim_net::{ConnectionId, Network, NetworkEvent, ReadOutcome};
 use seriatim_wire::{BODY_BYTES_MAX, FrameBuffer, Op, Reply, Request, SnapshotBytes};
 
 use crate::clock::SimClock;
+use crate::disk::{Disk, lock};
 
-/// Turns after which an answer that waits for nothing is overdue: a walk over everything open may hold up the frames
-/// behind it for a turn or two.
-const OVERDUE_TURNS: u64 = 8;
+/// Turns after which an answer that waits for nothing is overdue, unless it stands behind a walk.
+const OVERDUE_TURNS: u64 = 2;
 
 /// Questions that wait for nothing.
 const AT_ONCE: [Op; 5] = [Op::Begin, Op::Snapshot, Op::Timestamps, Op::Status, Op::State];
+/// A walk over everything that is open: each turn makes one, and what was sent behind it waits with it.
+const WALK: Op = Op::List;
 
 /// See the head of this file.
 pub(crate) struct SimNetwork {
@@ -32,6 +35,9 @@ pub(crate) struct SimNetwork {
     pub patience: Duration,
     /// Polls wait in earnest: the pipeline stops and nobody else makes time pass.
     pub waits: bool,
+    disk: Arc<Mutex<Disk>>,
+    /// Something was written after the process had been told of a failed write.
+    pub spoke_after_failure: bool,
     turn: u64,
     /// What went over the wire since the world last looked.
     pub seen: SeenOnWire,
@@ -94,6 +100,8 @@ struct Owed {
     since: u64,
     /// It named a snapshot that its reader has.
     has_base: bool,
+    /// If it is a walk: turns that it may wait for the walks of others.
+    walks: u64,
 }
 
 /// What the server has done to a connection since the world last looked.
@@ -104,8 +112,10 @@ pub(crate) struct Sent {
 }
 
 impl SimNetwork {
-    pub fn new(clock: SimClock, rng: fastrand::Rng) -> SimNetwork {
+    pub fn new(clock: SimClock, rng: fastrand::Rng, disk: Arc<Mutex<Disk>>) -> SimNetwork {
         SimNetwork {
+            disk,
+            spoke_after_failure: false,
             clock,
             rng,
             ends: FxHashMap::default(),
@@ -191,16 +201,23 @@ impl SimNetwork {
         !self.events.is_empty()
     }
 
-    /// A question that should have been answered by now: connection, op, id.
+    /// A question that should have been answered by now: connection, op, id. A walk waits for the others' walks, and no longer.
     pub fn overdue(&mut self) -> Option<(u64, u8, u64)> {
         self.turn += 1;
         let turn = self.turn;
-        let late = |end: &End| end.owed.iter().find(|owed| owed.since + OVERDUE_TURNS < turn).copied();
+        let late = |end: &End| {
+            let behind_no_walk = end.owed.iter().position(Owed::is_walk).map_or(end.owed.len(), |place| place + 1);
+            end.owed[..behind_no_walk].iter().find(|owed| owed.since + OVERDUE_TURNS + owed.walks < turn).copied()
+        };
         // The order does not matter: any of them ends the run.
-        self.ends.iter().filter(|(_, end)| !end.is_closed && !end.has_ended).find_map(|(id, end)| {
-            let owed = late(end)?;
-            Some((id.0, owed.op, owed.id))
-        })
+        let mut alive = self.ends.iter().filter(|(_, end)| !end.is_closed && !end.has_ended);
+        alive.find_map(|(id, end)| late(end).map(|owed| (id.0, owed.op, owed.id)))
+    }
+}
+
+impl Owed {
+    fn is_walk(&self) -> bool {
+        self.op == WALK as u8
     }
 }
 
@@ -216,6 +233,8 @@ impl Network for SimNetwork {
     }
 
     fn read(&mut self, id: ConnectionId, into: &mut FrameBuffer, max: usize) -> ReadOutcome {
+        let walks = self.ends.values().flat_map(|end| &end.owed).filter(|owed| owed.is_walk()).count() as u64;
+        let connections = self.ends.len() as u64;
         let Some(end) = self.ends.get_mut(&id) else { return ReadOutcome::Closed };
         let mut count = end.inbox.len().min(max);
         if count > 1 && self.rng.u8(..8) == 0 {
@@ -224,13 +243,17 @@ impl Network for SimNetwork {
         into.extend(&end.inbox[..count]);
         end.asked.extend(&end.inbox[..count]);
         while let Ok(Some(frame)) = end.asked.next_frame() {
-            if AT_ONCE.iter().any(|op| *op as u8 == frame.op) {
+            if AT_ONCE.iter().chain([&WALK]).any(|op| *op as u8 == frame.op) {
                 let has_base = match Request::decode(&frame) {
                     Ok(Request::Begin(begin)) => begin.base.is_some(),
                     Ok(Request::Snapshot { base }) => base.is_some(),
                     _ => false,
                 };
-                end.owed.push(Owed { id: frame.id, op: frame.op, since: self.turn, has_base });
+                let is_walk = frame.op == WALK as u8;
+                let mine = end.owed.iter().filter(|owed| owed.is_walk()).count() as u64;
+                // Those that are there, and of the other connections one each for every one of ours.
+                let walks = if is_walk { walks + (mine + 1) * connections } else { 0 };
+                end.owed.push(Owed { id: frame.id, op: frame.op, since: self.turn, has_base, walks });
             }
         }
         self.seen.partial_reads += u64::from(!end.asked.is_empty());
@@ -246,10 +269,11 @@ impl Network for SimNetwork {
         let Some(end) = self.ends.get_mut(&id).filter(|end| !end.is_closed && !end.has_ended) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
+        self.spoke_after_failure |= lock(&self.disk).has_failed;
         end.answered.extend(&bytes[end.ahead..]);
         while let Ok(Some(frame)) = end.answered.next_frame() {
             let Some(place) = end.owed.iter().position(|owed| owed.id == frame.id) else { continue };
-            let owed = end.owed.swap_remove(place);
+            let owed = end.owed.remove(place);
             if let Ok(Reply::Begin(Ok((_, bytes))) | Reply::Snapshot(bytes)) = Reply::decode(&frame) {
                 self.seen.snapshot(&bytes, owed.has_base);
             }

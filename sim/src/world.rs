@@ -105,6 +105,8 @@ pub(crate) struct World {
     pub probes: Probes,
     pub trace: Trace,
     pub phase: Phase,
+    /// Connections of those who speak nonsense and stay.
+    pub noisy: Vec<u64>,
     /// Until then nobody begins anything.
     pub quiet_to_us: u64,
     /// Until then the disk is full.
@@ -168,6 +170,7 @@ impl World {
             probes: Probes::default(),
             trace: Trace::new(options.trace),
             phase: Phase::Safety,
+            noisy: Vec::new(),
             quiet_to_us: 0,
             full_to_us: 0,
             settled: VecDeque::new(),
@@ -278,6 +281,7 @@ impl World {
         disk.manners.write_us = (50, 500);
         drop(disk);
         self.repair();
+        self.silence();
         if self.server.is_none() {
             self.queue.push(self.now(), Event::Start);
         }
