@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use seriatim_core::{BeginOptions, ChangeSet, Kind, Snapshot, WritePointer};
+use seriatim_core::{BeginOptions, ChangeId, ChangeSet, Kind, Snapshot, WritePointer};
 use seriatim_wire::ListKind;
 
 use crate::client::Call;
 use crate::knobs::{JobKind, Knobs, pick};
 use crate::reference::{Reference, Write};
-use crate::store::{ACCOUNTS, BULK, COUNTERS, Key, LATE, PAIRS, REGISTERS, change_id};
+use crate::store::{ACCOUNTS, BULK, COUNTERS, Key, LATE, PAIRS, REGISTERS, change_id, range_id};
+
+/// Ids of a change set that names very much.
+const WIDE_IDS: u64 = 300;
 
 /// See the head of this file.
 #[derive(Clone, Debug)]
@@ -17,6 +20,8 @@ pub(crate) struct Job {
     pub options: BeginOptions,
     pub is_serializable: bool,
     pub in_two_steps: bool,
+    /// Its change set names a range, or very much.
+    is_wide: bool,
     pub ending: Ending,
     pub wanted_checkpoints: u32,
     /// Looked at or settled, for those who look.
@@ -109,6 +114,7 @@ impl Job {
             detached: rng.u8(..8) == 0,
         };
         job.is_serializable = kind == JobKind::Pair || rng.u8(..4) == 0;
+        job.is_wide = rng.u8(..24) == 0;
         job.in_two_steps = kind != JobKind::Bulk && rng.u8(..6) == 0;
         job.wanted_checkpoints = if rng.u8(..6) == 0 { rng.u32(1..3) } else { 0 };
         job.begins = if rng.u8(..12) == 0 { rng.u32(2..4) } else { 1 };
@@ -132,6 +138,7 @@ impl Job {
             options: BeginOptions::default(),
             is_serializable: false,
             in_two_steps: false,
+            is_wide: false,
             ending: Ending::Commit,
             wanted_checkpoints: 0,
             looks_at: None,
@@ -198,6 +205,16 @@ impl Job {
         self.changes.writes = self.written.iter().map(|write| change_id(write.key)).collect();
         if self.is_serializable {
             self.changes.reads = self.reads.iter().map(|key| change_id(*key)).collect();
+        }
+        if self.kind == JobKind::Register {
+            self.changes.marks.push(range_id());
+            if self.is_serializable && self.is_wide {
+                self.changes.reads.push(range_id());
+            }
+        } else if self.is_wide {
+            // Ids that nobody else has, to fill groups, segments and buckets.
+            let first = self.tx.map_or(0, |tx| tx.0 << 9);
+            self.changes.marks.extend((0..WIDE_IDS).map(|place| ChangeId::of(&(first + place).to_le_bytes())));
         }
     }
 }

@@ -43,6 +43,8 @@ impl World {
             return broken(law::DURABLE, "a write that is no group");
         };
         self.probes.hit_if(group.records == 0, Probe::ClosingGroup);
+        let bound = self.knobs.options.log.group_bytes_max;
+        self.probes.hit_if(group.end() - group.header_at > bound / 4 * 3, Probe::GroupFull);
         let before = (self.reference.csn(), group.first_lsn, u64::from(group.records));
         let seen = self.reference.group(&group)?;
         let facts = [("first", before.1), ("records", before.2), ("csn", self.reference.csn())];
@@ -225,6 +227,8 @@ impl World {
                 self.judge_visibility(*tx, snapshot)?;
             }
         }
+        // Who asks from here on may not see less.
+        self.told_csn = self.told_csn.max(csn);
         Ok(())
     }
 
@@ -421,6 +425,11 @@ impl World {
             }
         }
         let deposits = crate::store::DEPOSIT * crate::store::ACCOUNTS.len() as i64;
-        hold(sum == deposits, law::READ, || format!("the accounts sum up to {sum} in place of {deposits}"))
+        hold(sum == deposits, law::READ, || format!("the accounts sum up to {sum} in place of {deposits}"))?;
+        // What a dead client had sent may be open for a while.
+        let in_progress = snapshot.in_progress.len();
+        hold(in_progress == 0 || self.reference.unended().next().is_some(), law::SNAPSHOT, || {
+            format!("everything has ended, and {in_progress} pointers are in progress: {:?}", snapshot.in_progress)
+        })
     }
 }

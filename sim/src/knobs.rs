@@ -115,6 +115,9 @@ impl Knobs {
             ..Limits::default()
         };
         let mut options = Options { limits, outcomes_max: 16 << rng.u32(..6), ..Options::default() };
+        if rng.u8(..8) == 0 {
+            options.invalid_max = rng.u64(1..20);
+        }
         options.log.segment_bytes = (64 << 10) << rng.u32(..2);
         options.log.group_bytes_max = 4096 << rng.u32(..3);
         options.log.segments_ahead = rng.usize(1..=2);

@@ -76,6 +76,8 @@ pub(crate) struct Write {
 pub(crate) struct Submitted {
     pub changes: ChangeSet,
     pub writes: Vec<Write>,
+    /// The greatest commit that anybody had been told of when it was asked for.
+    pub told_csn: u64,
 }
 
 /// All that is known of a transaction.
@@ -388,6 +390,9 @@ impl Reference {
         let Some(submitted) = known.submitted.clone() else {
             return broken(law::OUTCOME, format!("{tx} committed, and nobody asked for it"));
         };
+        hold(csn > submitted.told_csn, law::FIRST, || {
+            format!("{tx} committed as {csn}, and was asked for when {} was known", submitted.told_csn)
+        })?;
         let ChangeSet { writes, reads, marks } = &submitted.changes;
         let asked: Vec<ChangeId> = writes.iter().chain(marks).copied().collect();
         hold(stored.iter().eq(asked.iter().copied()), law::OUTCOME, || {

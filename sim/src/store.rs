@@ -43,6 +43,11 @@ pub(crate) fn change_id(key: Key) -> ChangeId {
     ChangeId::of(&[b'k', key as u8])
 }
 
+/// The change id of all registers together: writers mark it, and who reads the registers as a range names it.
+pub(crate) fn range_id() -> ChangeId {
+    ChangeId::of(b"registers")
+}
+
 /// A version and its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Version {

@@ -17,7 +17,7 @@ use crate::knobs::JobKind;
 use crate::probes::Probe;
 use crate::queue::Event;
 use crate::reference::{Standing, Submitted, Write, law};
-use crate::store::{ACCOUNTS, DEPOSIT, PAIRS, Version, first_value};
+use crate::store::{ACCOUNTS, DEPOSIT, PAIRS, Version, first_value, range_id};
 use crate::verdict::{Judged, broken, hold};
 use crate::world::{Phase, World};
 
@@ -268,10 +268,11 @@ impl World {
         match job.ending {
             Ending::Commit => {
                 job.gather_changes();
-                let submitted = Submitted { changes: job.changes.clone(), writes: job.written.clone() };
+                let (changes, writes) = (job.changes.clone(), job.written.clone());
                 let call = if job.in_two_steps { Call::Check(tx) } else { Call::Commit(tx, false) };
+                let told_csn = self.told_csn;
                 if let Some(known) = self.reference.known_mut(tx) {
-                    known.submitted = Some(submitted);
+                    known.submitted = Some(Submitted { changes, writes, told_csn });
                 }
                 self.call_now(client, worker, call);
             }
@@ -390,7 +391,9 @@ impl World {
                 self.probes.hit_if(full == Full::Window, Probe::WindowOverloaded);
                 self.probes.hit_if(full == Full::OpenTransactions, Probe::TableFull);
                 self.probes.hit_if(full == Full::EventRing, Probe::RingFull);
-                if self.phase == Phase::Safety && self.once_in(2) {
+                self.probes.hit_if(full == Full::Invalid, Probe::LongRefused);
+                // What is invalid stays so, and only LONG begins are refused for it.
+                if full == Full::Invalid || (self.phase == Phase::Safety && self.once_in(2)) {
                     self.rest(client, worker);
                 } else {
                     self.pause(client, worker, call);
@@ -432,6 +435,7 @@ impl World {
                 let job = self.job(client, worker);
                 let was_read = serializable && job.changes.writes.iter().all(|id| id.0 != change_id);
                 self.probes.hit_if(was_read, Probe::SerializableRefused);
+                self.probes.hit_if(change_id == range_id().0, Probe::RangeRefused);
                 self.worker(client, worker).saw_winner = csn.0;
                 self.roll_back(client, worker, tx);
             }
