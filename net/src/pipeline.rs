@@ -346,7 +346,8 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             return self.refuse_with(connection, id, ErrorReply::new(ErrorCode::WrongStore, &message));
         }
         connection.phase = Phase::Open;
-        connection.session = self.sessions.join(hello.session, connection.id);
+        let session = if P::return_ignored() { 0 } else { hello.session };
+        connection.session = self.sessions.join(session, connection.id);
         connection.label = self.desk.publication.core().label_id(hello.label);
         let limits = self.desk.publication.core().limits();
         let answer = HelloReply {

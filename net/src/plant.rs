@@ -43,6 +43,14 @@ pub trait Plant: Send + 'static {
     fn wrong_base() -> bool {
         false
     }
+    /// A session that comes back is taken for another one, and what it had open ends.
+    fn return_ignored() -> bool {
+        false
+    }
+    /// A look tells of refusals before they are durable.
+    fn refusal_seen_early() -> bool {
+        false
+    }
     /// Refusals are answered before they are durable.
     fn unlogged_refusal() -> bool {
         false

@@ -176,7 +176,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             status => status,
         };
         match self.core.look(tx) {
-            Some(Status::Refused) if durable() != Status::Refused => Status::Deciding,
+            Some(Status::Refused) if durable() != Status::Refused && !P::refusal_seen_early() => Status::Deciding,
             Some(decided) => decided,
             None => durable(),
         }

@@ -99,6 +99,10 @@ pub(crate) enum Heard {
 }
 
 impl Client {
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
     pub fn connection(&self) -> Option<u64> {
         self.link.as_ref().map(|link| link.connection)
     }
@@ -282,7 +286,7 @@ impl World {
                 return broken(law::PROTOCOL, format!("{} answers to {} questions", heard.len(), asked.len()));
             }
             for (Waiting { worker, step, call, facts, .. }, heard) in asked.into_iter().zip(heard) {
-                self.judge(call, &heard, &facts, step)?;
+                self.judge(call, &heard, &facts, step, self.clients[client].session)?;
                 self.answered(client, worker, step, call, heard)?;
             }
         }

@@ -11,7 +11,7 @@ use crate::reference::{Reference, Write};
 use crate::store::{ACCOUNTS, BULK, COUNTERS, Key, LATE, PAIRS, REGISTERS, change_id, range_id};
 
 /// Ids of a change set that names very much.
-const WIDE_IDS: u64 = 300;
+const WIDE_IDS: u64 = 450;
 
 /// See the head of this file.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ impl Job {
             detached: rng.u8(..8) == 0,
         };
         job.is_serializable = kind == JobKind::Pair || rng.u8(..4) == 0;
-        job.is_wide = rng.u8(..24) == 0;
+        job.is_wide = rng.u8(..knobs.wide_one_in) == 0;
         job.in_two_steps = kind != JobKind::Bulk && rng.u8(..6) == 0;
         job.wanted_checkpoints = if rng.u8(..6) == 0 { rng.u32(1..3) } else { 0 };
         job.begins = if rng.u8(..12) == 0 { rng.u32(2..4) } else { 1 };

@@ -17,6 +17,9 @@ use crate::world::World;
 /// One snapshot of so many is held against every transaction there ever was.
 const FULL_CHECK_ONE_IN: u32 = 16;
 
+/// After so long without trouble everything that was decided is durable.
+const CALM_US: u64 = 500_000;
+
 impl World {
     /// A group is durable.
     pub fn judge_landed(&mut self, landed: Landed) -> Judged {
@@ -60,7 +63,22 @@ impl World {
         self.probes.add(Probe::CommittedAfterRestart, seen.committed_after_restart);
         self.probes.add(Probe::InvalidTruncated, seen.truncated);
         self.landed.push(landed);
-        Ok(())
+        seen.orphans.iter().try_for_each(|tx| self.judge_orphan(*tx))
+    }
+
+    /// A transaction ended because its client was lost. Then its session has had no connection for a while.
+    fn judge_orphan(&self, tx: WritePointer) -> Judged {
+        let Some(known) = self.reference.transactions.get(&tx).filter(|known| known.session != 0) else {
+            return Ok(());
+        };
+        let Some(client) = self.clients.iter().find(|client| client.session() == known.session) else { return Ok(()) };
+        let Some(wire) = client.connection().and_then(|connection| self.wires.get(&connection)) else { return Ok(()) };
+        // While the disk or the server is in trouble what is decided becomes durable late.
+        let before_us = self.now().saturating_sub(CALM_US);
+        let is_there = !wire.is_cut() && wire.heard_us.is_some_and(|heard_us| heard_us < before_us);
+        hold(!is_there || self.trouble_to_us >= before_us, law::ROLLED_BACK, || {
+            format!("{tx} ended for the loss of its client, which has been there since {:?}", wire.heard_us)
+        })
     }
 
     /// A write was under way, or failed: only the next run's log will tell what is there.
@@ -80,12 +98,12 @@ impl World {
     }
 
     /// An answer, whoever still waits for it.
-    pub fn judge(&mut self, call: Call, heard: &Heard, facts: &Facts, step: u64) -> Judged {
+    pub fn judge(&mut self, call: Call, heard: &Heard, facts: &Facts, step: u64, session: u64) -> Judged {
         match (call, heard) {
             (Call::Begin(count), Heard::Begun(Ok((first, snapshot)))) => {
                 self.probes.hit_if(count > 1, Probe::BlockBegun);
                 let mut pointers = (first.0..first.0 + u64::from(count)).map(WritePointer);
-                pointers.try_for_each(|tx| self.judge_begun(tx, snapshot, facts))
+                pointers.try_for_each(|tx| self.judge_begun(tx, snapshot, facts, session))
             }
             (Call::Fence(_), Heard::Fenced(fenced)) => self.judge_fence(step, *fenced),
             (Call::State, Heard::State(state)) => self.judge_state(state, facts),
@@ -181,7 +199,7 @@ impl World {
     }
 
     /// A transaction began.
-    pub fn judge_begun(&mut self, tx: WritePointer, snapshot: &Arc<Snapshot>, facts: &Facts) -> Judged {
+    fn judge_begun(&mut self, tx: WritePointer, snapshot: &Arc<Snapshot>, facts: &Facts, session: u64) -> Judged {
         hold(tx > snapshot.read_pointer, law::ABOVE, || {
             format!("{tx} was begun on a snapshot with read pointer {}", snapshot.read_pointer)
         })?;
@@ -193,7 +211,7 @@ impl World {
         drop(disk);
         self.probes.hit_if(is_stalled, Probe::Stalled);
         self.judge_snapshot(snapshot, facts)?;
-        self.reference.handed(tx, snapshot.csn.0)
+        self.reference.handed(tx, snapshot.csn.0, session)
     }
 
     /// Somebody was given pointers.

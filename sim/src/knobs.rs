@@ -27,6 +27,8 @@ pub(crate) struct Knobs {
     /// How often each comes, against the others.
     pub mishaps: Vec<(Mishap, u32)>,
     pub jobs: Vec<(JobKind, u32)>,
+    /// One change set of so many names a range, or very much.
+    pub wide_one_in: u8,
     /// Deadlines that SHORT transactions ask for, in ms.
     pub timeout_ms: (u64, u64),
     /// After this time a caller gives a call up.
@@ -150,6 +152,7 @@ impl Knobs {
             mishap_us: (1_000, 16_000 << rng.u32(..6)),
             mishaps: draw_mishaps(rng),
             jobs: draw_jobs(rng),
+            wide_one_in: [3, 24, 200][rng.usize(..3)],
             timeout_ms: (20, 100 << rng.u32(..6)),
             call_us: rng.u64(50_000..5_000_000),
             down_us: (1_000, 100_000),

@@ -36,6 +36,9 @@ impl World {
         let at = self.within(self.knobs.mishap_us);
         self.queue.push(at, Event::Mishap);
         let now = self.now();
+        if self.full_to_us > 0 {
+            self.trouble_to_us = self.trouble_to_us.max(now);
+        }
         if now >= self.full_to_us && self.full_to_us > 0 {
             self.full_to_us = 0;
             lock(&self.disk).manners.capacity_bytes = u64::MAX;
@@ -60,13 +63,16 @@ impl World {
             Mishap::Stall => {
                 // Half a window, or several.
                 let stall_us = if self.once_in(4) { 5_000_000 } else { 300_000 };
-                lock(&self.disk).manners.stalled_to_us = now + self.rng.u64(1_000..stall_us);
+                let to_us = now + self.rng.u64(1_000..stall_us);
+                lock(&self.disk).manners.stalled_to_us = to_us;
+                self.trouble_to_us = self.trouble_to_us.max(to_us);
             }
             Mishap::Fail => lock(&self.disk).manners.fails_next = true,
             Mishap::Fill => {
                 let mut disk = lock(&self.disk);
                 disk.manners.capacity_bytes = disk.used_bytes();
                 self.full_to_us = now + self.rng.u64(5_000..300_000);
+                self.trouble_to_us = self.trouble_to_us.max(self.full_to_us);
             }
             Mishap::StepClock => self.step_clock(),
             Mishap::Image => {
@@ -81,6 +87,7 @@ impl World {
             Mishap::Noise => self.noise(),
             Mishap::Freeze => {
                 let to_us = now + self.rng.u64(1_000..2_000_000);
+                self.trouble_to_us = self.trouble_to_us.max(to_us);
                 if let Some(server) = self.server.as_mut() {
                     server.freeze_to(to_us);
                     self.probes.hit(Probe::ServerFrozen);

@@ -31,6 +31,8 @@ plants! {
     UnloggedRefusal, "unlogged-refusal": "refusals are answered before they are durable",
     UnloggedCheckpoint, "checkpoint-unlogged": "checkpoints are answered before they are durable",
     AbortOnDisconnect, "abort-on-disconnect": "what a lost client had open is aborted, though it may have written",
+    ReturnIgnored, "return-ignored": "a session that comes back is taken for another one",
+    RefusalSeenEarly, "refusal-seen-early": "a look tells of refusals before they are durable",
     KeptBlock, "kept-block": "a pointer is kept for a later begin",
     StaleSnapshot, "stale-snapshot": "a begin is answered with a snapshot from before its bytes were read",
     BeginWaits, "begin-waits": "a begin waits for the disk",
@@ -92,6 +94,14 @@ impl Plant for Planted {
 
     fn reads_unchecked() -> bool {
         is_planted(PlantName::ReadsUnchecked)
+    }
+
+    fn return_ignored() -> bool {
+        is_planted(PlantName::ReturnIgnored)
+    }
+
+    fn refusal_seen_early() -> bool {
+        is_planted(PlantName::RefusalSeenEarly)
     }
 
     fn bound_by_pointers() -> bool {

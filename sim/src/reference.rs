@@ -94,10 +94,31 @@ pub(crate) struct Known {
     pub checkpoints: Vec<WritePointer>,
     pub wishes: Wishes,
     pub submitted: Option<Submitted>,
+    /// The session that it was begun in.
+    pub session: u64,
     /// Runs when it began.
     pub boots: usize,
     /// How many had ended durably when it did.
     pub ended_place: u64,
+}
+
+impl Known {
+    fn new(standing: Standing, snapshot: u64, boots: usize) -> Known {
+        Known {
+            standing,
+            kind: Kind::Short,
+            deferred: false,
+            detached: false,
+            deadline: SequencerTime::NEVER,
+            snapshot,
+            checkpoints: Vec::new(),
+            wishes: Wishes::default(),
+            submitted: None,
+            session: 0,
+            boots,
+            ended_place: 0,
+        }
+    }
 }
 
 /// A committed write.
@@ -130,7 +151,7 @@ pub(crate) struct Reference {
 }
 
 /// What came of a group.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Seen {
     pub commits: u64,
     pub refusals: u64,
@@ -143,6 +164,8 @@ pub(crate) struct Seen {
     pub survivors_expired: u64,
     pub committed_after_restart: u64,
     pub truncated: u64,
+    /// Whose client was taken for lost.
+    pub orphans: Vec<WritePointer>,
 }
 
 impl Reference {
@@ -187,30 +210,21 @@ impl Reference {
     }
 
     /// A client was given this pointer, on a snapshot up to this commit.
-    pub fn handed(&mut self, tx: WritePointer, snapshot: u64) -> Judged {
-        if let Some(known) = self.transactions.get(&tx) {
+    pub fn handed(&mut self, tx: WritePointer, snapshot: u64, session: u64) -> Judged {
+        if let Some(known) = self.transactions.get_mut(&tx) {
+            known.session = session;
             return hold(known.snapshot == snapshot, law::TABLE, || {
                 format!("{tx} was begun on snapshot {snapshot}, and the log says {}", known.snapshot)
             });
         }
         // The answer may come after the run that gave it: then that run's successor has counted it among the lost.
         let is_lost = tx.0 < self.run_first;
-        self.insert(
-            tx,
-            Known {
-                standing: if is_lost { Standing::Invalid(InvalidCause::Unaccounted) } else { Standing::Handed },
-                kind: if is_lost { Kind::Long } else { Kind::Short },
-                deferred: false,
-                detached: false,
-                deadline: SequencerTime::NEVER,
-                snapshot,
-                checkpoints: Vec::new(),
-                wishes: Wishes::default(),
-                submitted: None,
-                boots: self.boots.len(),
-                ended_place: 0,
-            },
-        );
+        let known = Known { session, ..Known::new(Standing::Handed, snapshot, self.boots.len()) };
+        let known = match is_lost {
+            false => known,
+            true => Known { standing: Standing::Invalid(InvalidCause::Unaccounted), kind: Kind::Long, ..known },
+        };
+        self.insert(tx, known);
         Ok(())
     }
 
@@ -329,35 +343,20 @@ impl Reference {
             format!("{} began on commit {snapshot}, and {} are durable", begin.first, self.csn())
         })?;
         for tx in (begin.first.0..begin.first.0 + u64::from(begin.count)).map(WritePointer) {
-            let (kind, deferred, detached, deadline) = (begin.kind, begin.deferred, begin.detached, begin.deadline);
-            match self.transactions.get_mut(&tx) {
-                Some(known) => {
-                    hold(known.standing == Standing::Handed, law::POINTERS, || {
-                        format!("{tx} begins a second time, after {:?}", known.standing)
-                    })?;
-                    hold(known.snapshot == snapshot, law::TABLE, || {
-                        format!("{tx} was answered with snapshot {}, and the log says {snapshot}", known.snapshot)
-                    })?;
-                    known.standing = Standing::Open;
-                    (known.kind, known.deferred, known.detached, known.deadline) = (kind, deferred, detached, deadline);
-                }
-                None => self.insert(
-                    tx,
-                    Known {
-                        standing: Standing::Open,
-                        kind,
-                        deferred,
-                        detached,
-                        deadline,
-                        snapshot,
-                        checkpoints: Vec::new(),
-                        wishes: Wishes::default(),
-                        submitted: None,
-                        boots: self.boots.len(),
-                        ended_place: 0,
-                    },
-                ),
+            if let Some(known) = self.transactions.get(&tx) {
+                hold(known.standing == Standing::Handed, law::POINTERS, || {
+                    format!("{tx} begins a second time, after {:?}", known.standing)
+                })?;
+                hold(known.snapshot == snapshot, law::TABLE, || {
+                    format!("{tx} was answered with snapshot {}, and the log says {snapshot}", known.snapshot)
+                })?;
+            } else {
+                self.insert(tx, Known::new(Standing::Open, snapshot, self.boots.len()));
             }
+            let known = self.transactions.get_mut(&tx).expect("it was just put there");
+            known.standing = Standing::Open;
+            (known.kind, known.deadline) = (begin.kind, begin.deadline);
+            (known.deferred, known.detached) = (begin.deferred, begin.detached);
         }
         Ok(())
     }
@@ -440,7 +439,10 @@ impl Reference {
         hold(known.wishes.abort || known.deferred, law::ROLLED_BACK, || {
             format!("{tx} counts as rolled back, and its client never said so")
         })?;
-        seen.disconnected_aborted += u64::from(!known.wishes.abort);
+        if !known.wishes.abort {
+            seen.disconnected_aborted += 1;
+            seen.orphans.push(tx);
+        }
         self.end(tx, Standing::Aborted);
         Ok(())
     }
@@ -465,6 +467,7 @@ impl Reference {
             }
             InvalidCause::Disconnected => {
                 seen.disconnected_invalid += 1;
+                seen.orphans.push(tx);
                 (known.kind == Kind::Short && !known.detached && !known.deferred, "it may outlive its client")
             }
             InvalidCause::Unaccounted => (false, "it is accounted for"),

@@ -19,10 +19,16 @@ pub(crate) struct Wire {
     left_to_client: usize,
     /// The client reads nothing before this time.
     pub reads_from_us: u64,
+    /// When the client first heard something.
+    pub heard_us: Option<u64>,
     is_cut: bool,
 }
 
 impl Wire {
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     pub fn new(client: usize) -> Wire {
         Wire {
             client,
@@ -31,6 +37,7 @@ impl Wire {
             left_to_server: usize::MAX,
             left_to_client: usize::MAX,
             reads_from_us: 0,
+            heard_us: None,
             is_cut: false,
         }
     }
@@ -143,6 +150,7 @@ impl World {
         if wire.left_to_client != usize::MAX {
             wire.left_to_client -= count;
         }
+        wire.heard_us.get_or_insert(self.clock.now_us());
         let client = wire.client;
         if let Some(server) = self.server.as_mut()
             && server.pipeline.network().make_room(connection, bytes.len())

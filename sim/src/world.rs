@@ -109,6 +109,8 @@ pub(crate) struct World {
     pub noisy: Vec<u64>,
     /// Until then nobody begins anything.
     pub quiet_to_us: u64,
+    /// When the disk or the server was last in trouble, or will be.
+    pub trouble_to_us: u64,
     /// Until then the disk is full.
     pub full_to_us: u64,
     /// What was settled when, for who reads through a snapshot alone.
@@ -172,6 +174,7 @@ impl World {
             phase: Phase::Safety,
             noisy: Vec::new(),
             quiet_to_us: 0,
+            trouble_to_us: 0,
             full_to_us: 0,
             settled: VecDeque::new(),
             events: 0,
