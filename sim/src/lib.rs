@@ -29,6 +29,7 @@ mod knobs;
 mod log_reader;
 mod mishaps;
 mod network;
+mod overheard;
 mod plants;
 mod probes;
 mod queue;

@@ -1,27 +1,16 @@
 //! The server's end of the network: buffers that the world fills and empties.
-//!
-//! It also watches a law: a begin, and any other question, that was read in a turn is answered in that turn, whatever
-//! the disk does. So it reads along which of them came in and which answers were offered.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use seriatim_core::event::take_varint;
 use seriatim_net::{ConnectionId, Network, NetworkEvent, ReadOutcome};
-use seriatim_wire::{BODY_BYTES_MAX, FrameBuffer, Op, Reply, Request, SnapshotBytes};
+use seriatim_wire::FrameBuffer;
 
 use crate::clock::SimClock;
 use crate::disk::{Disk, lock};
-
-/// Turns after which an answer that waits for nothing is overdue, unless it stands behind a walk.
-const OVERDUE_TURNS: u64 = 2;
-
-/// Questions that wait for nothing.
-const AT_ONCE: [Op; 5] = [Op::Begin, Op::Snapshot, Op::Timestamps, Op::Status, Op::State];
-/// A walk over everything that is open: each turn makes one, and what was sent behind it waits with it.
-const WALK: Op = Op::List;
+use crate::overheard::{Overheard, Owed, SeenOnWire};
 
 /// See the head of this file.
 pub(crate) struct SimNetwork {
@@ -43,37 +32,6 @@ pub(crate) struct SimNetwork {
     pub seen: SeenOnWire,
 }
 
-/// Rare things that only the bytes show.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct SeenOnWire {
-    /// Snapshots that came whole though their readers had named a base.
-    pub whole_with_base: u64,
-    pub differences: u64,
-    /// Differences with a digest.
-    pub digests: u64,
-    /// Reads that ended within a frame.
-    pub partial_reads: u64,
-}
-
-impl SeenOnWire {
-    fn snapshot(&mut self, bytes: &SnapshotBytes<'_>, had_base: bool) {
-        if bytes.is_whole() {
-            self.whole_with_base += u64::from(had_base);
-        } else if !bytes.is_unchanged() {
-            self.differences += 1;
-            self.digests += u64::from(has_digest(bytes.0));
-        }
-    }
-}
-
-/// A difference: one byte that says so, its number, the distance from its base, and then flags, of which the first says
-/// that a digest comes at the end.
-fn has_digest(bytes: &[u8]) -> bool {
-    let mut rest = &bytes[1..];
-    let skipped = take_varint(&mut rest).and_then(|_| take_varint(&mut rest));
-    skipped.is_ok() && rest.first().is_some_and(|flags| flags & 1 != 0)
-}
-
 /// One connection as the server's side of the system keeps it.
 struct End {
     inbox: Vec<u8>,
@@ -83,25 +41,7 @@ struct End {
     room: usize,
     was_full: bool,
     is_closed: bool,
-    asked: FrameBuffer,
-    answered: FrameBuffer,
-    /// Bytes that were offered, read along, and not taken.
-    ahead: usize,
-    /// Questions without an answer.
-    owed: Vec<Owed>,
-}
-
-/// A question that waits for nothing.
-#[derive(Clone, Copy)]
-struct Owed {
-    id: u64,
-    op: u8,
-    /// The turn it was read in.
-    since: u64,
-    /// It named a snapshot that its reader has.
-    has_base: bool,
-    /// If it is a walk: turns that it may wait for the walks of others.
-    walks: u64,
+    overheard: Overheard,
 }
 
 /// What the server has done to a connection since the world last looked.
@@ -138,10 +78,7 @@ impl SimNetwork {
             room,
             was_full: false,
             is_closed: false,
-            asked: FrameBuffer::new(BODY_BYTES_MAX),
-            answered: FrameBuffer::new(BODY_BYTES_MAX),
-            ahead: 0,
-            owed: Vec::new(),
+            overheard: Overheard::new(),
         };
         self.ends.insert(id, end);
         self.events.push(NetworkEvent::Opened(id));
@@ -201,23 +138,12 @@ impl SimNetwork {
         !self.events.is_empty()
     }
 
-    /// A question that should have been answered by now: connection, op, id. A walk waits for the others' walks, and no longer.
-    pub fn overdue(&mut self) -> Option<(u64, u8, u64)> {
+    /// A turn is over: a question that should have been answered by now, and its connection.
+    pub fn overdue(&mut self) -> Option<(u64, Owed)> {
         self.turn += 1;
-        let turn = self.turn;
-        let late = |end: &End| {
-            let behind_no_walk = end.owed.iter().position(Owed::is_walk).map_or(end.owed.len(), |place| place + 1);
-            end.owed[..behind_no_walk].iter().find(|owed| owed.since + OVERDUE_TURNS + owed.walks < turn).copied()
-        };
         // The order does not matter: any of them ends the run.
         let mut alive = self.ends.iter().filter(|(_, end)| !end.is_closed && !end.has_ended);
-        alive.find_map(|(id, end)| late(end).map(|owed| (id.0, owed.op, owed.id)))
-    }
-}
-
-impl Owed {
-    fn is_walk(&self) -> bool {
-        self.op == WALK as u8
+        alive.find_map(|(id, end)| end.overheard.overdue(self.turn).map(|owed| (id.0, owed)))
     }
 }
 
@@ -233,7 +159,7 @@ impl Network for SimNetwork {
     }
 
     fn read(&mut self, id: ConnectionId, into: &mut FrameBuffer, max: usize) -> ReadOutcome {
-        let walks = self.ends.values().flat_map(|end| &end.owed).filter(|owed| owed.is_walk()).count() as u64;
+        let walks = self.ends.values().map(|end| end.overheard.walks()).sum();
         let connections = self.ends.len() as u64;
         let Some(end) = self.ends.get_mut(&id) else { return ReadOutcome::Closed };
         let mut count = end.inbox.len().min(max);
@@ -241,22 +167,7 @@ impl Network for SimNetwork {
             count = self.rng.usize(1..count);
         }
         into.extend(&end.inbox[..count]);
-        end.asked.extend(&end.inbox[..count]);
-        while let Ok(Some(frame)) = end.asked.next_frame() {
-            if AT_ONCE.iter().chain([&WALK]).any(|op| *op as u8 == frame.op) {
-                let has_base = match Request::decode(&frame) {
-                    Ok(Request::Begin(begin)) => begin.base.is_some(),
-                    Ok(Request::Snapshot { base }) => base.is_some(),
-                    _ => false,
-                };
-                let is_walk = frame.op == WALK as u8;
-                let mine = end.owed.iter().filter(|owed| owed.is_walk()).count() as u64;
-                // Those that are there, and of the other connections one each for every one of ours.
-                let walks = if is_walk { walks + (mine + 1) * connections } else { 0 };
-                end.owed.push(Owed { id: frame.id, op: frame.op, since: self.turn, has_base, walks });
-            }
-        }
-        self.seen.partial_reads += u64::from(!end.asked.is_empty());
+        end.overheard.ask(&end.inbox[..count], self.turn, walks, connections, &mut self.seen);
         end.inbox.drain(..count);
         match (end.inbox.is_empty(), end.has_ended) {
             (false, _) => ReadOutcome::More,
@@ -270,16 +181,8 @@ impl Network for SimNetwork {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         self.spoke_after_failure |= lock(&self.disk).has_failed;
-        end.answered.extend(&bytes[end.ahead..]);
-        while let Ok(Some(frame)) = end.answered.next_frame() {
-            let Some(place) = end.owed.iter().position(|owed| owed.id == frame.id) else { continue };
-            let owed = end.owed.remove(place);
-            if let Ok(Reply::Begin(Ok((_, bytes))) | Reply::Snapshot(bytes)) = Reply::decode(&frame) {
-                self.seen.snapshot(&bytes, owed.has_base);
-            }
-        }
         let count = bytes.len().min(end.room);
-        end.ahead = bytes.len() - count;
+        end.overheard.answer(bytes, count, &mut self.seen);
         end.room -= count;
         end.was_full |= count < bytes.len();
         if count > 0 {

@@ -9,6 +9,7 @@ use seriatim_wal::OpenError;
 use crate::clock::SimClock;
 use crate::disk::{SimStorage, Torn, lock};
 use crate::network::{Sent, SimNetwork};
+use crate::overheard::Owed;
 use crate::plants::Planted;
 use crate::probes::Probe;
 use crate::queue::Event;
@@ -161,11 +162,8 @@ impl World {
             return self.server_gone();
         }
         hold(!has_failed, law::FAILED, || "the server goes on after a failed write".to_owned())?;
-        if let Some((connection, op, request)) = overdue {
-            return broken(
-                law::BEGIN,
-                format!("request {request} with op {op} of connection {connection} is not answered"),
-            );
+        if let Some((connection, Owed { id, op, .. })) = overdue {
+            return broken(law::BEGIN, format!("request {id} with op {op} of connection {connection} is not answered"));
         }
         self.probes.add(Probe::WholeSnapshot, seen.whole_with_base);
         self.probes.add(Probe::SnapshotDelta, seen.differences);
