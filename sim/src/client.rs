@@ -10,9 +10,9 @@ use seriatim_client::{Answer, Session};
 use seriatim_core::{BeginError, CommitError, CommitNumber, Snapshot, Status, WritePointer};
 use seriatim_wire::{ErrorCode, Fenced, Hello, ListKind, ListRequest, Listed, State};
 
+use crate::law;
 use crate::probes::Probe;
 use crate::queue::Event;
-use crate::reference::law;
 use crate::verdict::{Judged, broken};
 use crate::wires::Wire;
 use crate::worker::Worker;

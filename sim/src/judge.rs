@@ -7,9 +7,10 @@ use seriatim_wire::{Fenced, ListKind, Listed, State};
 
 use crate::client::{Call, Facts, Heard};
 use crate::disk::{Landed, lock};
+use crate::law;
 use crate::log_reader::WrittenGroup;
 use crate::probes::Probe;
-use crate::reference::{Standing, law};
+use crate::reference::Standing;
 use crate::store::{BULK, Key, LATE, Version, first_value};
 use crate::verdict::{Judged, broken, hold};
 use crate::world::World;

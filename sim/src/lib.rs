@@ -26,6 +26,7 @@ mod disk;
 mod job;
 mod judge;
 mod knobs;
+mod law;
 mod log_reader;
 mod mishaps;
 mod network;

@@ -9,31 +9,10 @@ use rustc_hash::FxHashMap;
 use seriatim_core::event::{Begin, Event, IdBytes};
 use seriatim_core::{ChangeId, ChangeSet, InvalidCause, Kind, SURVIVOR_TIMEOUT_MS_MIN, SequencerTime, WritePointer};
 
+use crate::law;
 use crate::log_reader::WrittenGroup;
 use crate::store::{KEYS, Key, Version};
 use crate::verdict::{Judged, broken, hold};
-
-/// The laws, in a few words each.
-pub(crate) mod law {
-    pub const DURABLE: &str = "1 a reply claims only what is durable";
-    pub const BEGIN: &str = "2 a begin never waits for the disk";
-    pub const POINTERS: &str = "3 pointers never repeat or go back";
-    pub const ABOVE: &str = "4 a pointer is above its snapshot";
-    pub const FIRST: &str = "5 first committer wins";
-    pub const OUTCOME: &str = "6 one request, one outcome";
-    pub const TABLE: &str = "7 the server believes its own table";
-    pub const BOUNDS: &str = "8 what grows has a bound";
-    pub const FAILED: &str = "9 a failed write ends the server";
-    pub const ACKNOWLEDGED: &str = "12 what was acknowledged is visible";
-    pub const ROLLED_BACK: &str = "13 rolled back is the client's word";
-    pub const SNAPSHOT: &str = "a snapshot is exactly the commits up to its number";
-    pub const READ: &str = "a read is the newest committed value of its snapshot";
-    pub const BOUND: &str = "the visibility bound never passes a reader";
-    pub const FENCE: &str = "a fence passes when everything that was open has ended";
-    pub const LIVE: &str = "everybody finishes once the faults are over";
-    pub const PROTOCOL: &str = "the server speaks the protocol";
-    pub const PANIC: &str = "nothing panics";
-}
 
 /// How a transaction stands in what is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

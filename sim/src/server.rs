@@ -8,12 +8,12 @@ use seriatim_wal::OpenError;
 
 use crate::clock::SimClock;
 use crate::disk::{SimStorage, Torn, lock};
+use crate::law;
 use crate::network::{Sent, SimNetwork};
 use crate::overheard::Owed;
 use crate::plants::Planted;
 use crate::probes::Probe;
 use crate::queue::Event;
-use crate::reference::law;
 use crate::verdict::{Judged, broken, hold};
 use crate::world::World;
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::reference::law;
+use crate::law;
 
 /// A law was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
