@@ -1,16 +1,16 @@
 //! The laws, in a few words each: what a violation names.
 
-pub(crate) const DURABLE: &str = "1 a reply claims only what is durable";
-pub(crate) const BEGIN: &str = "2 a begin never waits for the disk";
-pub(crate) const POINTERS: &str = "3 pointers never repeat or go back";
-pub(crate) const ABOVE: &str = "4 a pointer is above its snapshot";
-pub(crate) const FIRST: &str = "5 first committer wins";
-pub(crate) const OUTCOME: &str = "6 one request, one outcome";
-pub(crate) const TABLE: &str = "7 the server believes its own table";
-pub(crate) const BOUNDS: &str = "8 what grows has a bound";
-pub(crate) const FAILED: &str = "9 a failed write ends the server";
-pub(crate) const ACKNOWLEDGED: &str = "12 what was acknowledged is visible";
-pub(crate) const ROLLED_BACK: &str = "13 rolled back is the client's word";
+pub(crate) const DURABLE: &str = "a reply claims only what is durable";
+pub(crate) const BEGIN: &str = "a begin never waits for the disk";
+pub(crate) const POINTERS: &str = "pointers never repeat or go back";
+pub(crate) const ABOVE: &str = "a pointer is above its snapshot";
+pub(crate) const FIRST: &str = "first committer wins";
+pub(crate) const OUTCOME: &str = "one request, one outcome";
+pub(crate) const TABLE: &str = "the server believes its own table";
+pub(crate) const BOUNDS: &str = "what grows has a bound";
+pub(crate) const FAILED: &str = "a failed write ends the server";
+pub(crate) const ACKNOWLEDGED: &str = "what was acknowledged is visible";
+pub(crate) const ROLLED_BACK: &str = "rolled back is the client's word";
 pub(crate) const SNAPSHOT: &str = "a snapshot is exactly the commits up to its number";
 pub(crate) const READ: &str = "a read is the newest committed value of its snapshot";
 pub(crate) const BOUND: &str = "the visibility bound never passes a reader";
