@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use seriatim_client::{Answer, Session};
 use seriatim_core::{BeginError, CommitError, CommitNumber, Snapshot, Status, WritePointer};
+use seriatim_net::Clock;
 use seriatim_wire::{ErrorCode, Fenced, Hello, ListKind, ListRequest, Listed, State};
 
 use crate::law;
@@ -77,6 +78,8 @@ pub(crate) struct Facts {
     pub told_pointer: u64,
     /// The transaction that it is about had ended, durably.
     pub has_ended: bool,
+    /// What the wall clock said, if it has never stepped.
+    pub wall_ms: u64,
 }
 
 /// An answer.
@@ -256,7 +259,8 @@ impl World {
         let me = &self.clients[client];
         let tx = me.workers[worker].call().and_then(Call::tx);
         let has_ended = tx.and_then(|tx| self.reference.standing(tx)).is_some_and(|standing| standing.has_ended());
-        Facts { told_csn: self.told_csn, told_pointer: self.told_pointer, has_ended }
+        let wall_ms = if self.clock.has_stepped() { 0 } else { self.clock.wall_ms() };
+        Facts { told_csn: self.told_csn, told_pointer: self.told_pointer, has_ended, wall_ms }
     }
 
     /// Bytes came.

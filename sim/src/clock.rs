@@ -40,8 +40,12 @@ impl SimClock {
         self.0.stepped_ms.fetch_add(ms, Ordering::Relaxed);
     }
 
-    /// By how much it has stepped in all.
-    pub fn stepped_ms(&self) -> i64 {
+    /// Whether it has stepped away from where time alone would have brought it.
+    pub fn has_stepped(&self) -> bool {
+        self.stepped_ms() != 0
+    }
+
+    fn stepped_ms(&self) -> i64 {
         self.0.stepped_ms.load(Ordering::Relaxed)
     }
 }

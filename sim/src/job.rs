@@ -20,6 +20,8 @@ pub(crate) struct Job {
     pub options: BeginOptions,
     pub is_serializable: bool,
     pub in_two_steps: bool,
+    /// It names one checkpoint too many at first, which has to be noticed.
+    pub miscounts: bool,
     /// Its change set names a range, or very much.
     is_wide: bool,
     pub ending: Ending,
@@ -114,6 +116,7 @@ impl Job {
             detached: rng.u8(..8) == 0,
         };
         job.is_serializable = kind == JobKind::Pair || rng.u8(..4) == 0;
+        job.miscounts = rng.u8(..32) == 0;
         job.is_wide = rng.u8(..knobs.wide_one_in) == 0;
         job.in_two_steps = kind != JobKind::Bulk && rng.u8(..6) == 0;
         job.wanted_checkpoints = if rng.u8(..6) == 0 { rng.u32(1..3) } else { 0 };
@@ -138,6 +141,7 @@ impl Job {
             options: BeginOptions::default(),
             is_serializable: false,
             in_two_steps: false,
+            miscounts: false,
             is_wide: false,
             ending: Ending::Commit,
             wanted_checkpoints: 0,

@@ -11,6 +11,7 @@ use crate::law;
 use crate::log_reader::WrittenGroup;
 use crate::probes::Probe;
 use crate::reference::Standing;
+use crate::server::Bounds;
 use crate::store::{BULK, Key, LATE, Version, first_value};
 use crate::verdict::{Judged, broken, hold};
 use crate::world::World;
@@ -220,6 +221,9 @@ impl World {
         hold(first.0 > facts.told_pointer, law::POINTERS, || {
             format!("{first} was given to somebody who asked when {} was known", facts.told_pointer)
         })?;
+        hold(first.ms_since_epoch() >= facts.wall_ms || self.clock.has_stepped(), law::POINTERS, || {
+            format!("{first} is older than the clock, which said {} ms when it was asked for", facts.wall_ms)
+        })?;
         for pointer in first.0..first.0 + count {
             hold(self.given.insert(pointer), law::POINTERS, || format!("{pointer} was given twice"))?;
         }
@@ -404,18 +408,16 @@ impl World {
         })
     }
 
-    /// A bound was published: nobody reads below it.
-    pub fn judge_bound(&self, bound: WritePointer) -> Judged {
-        for client in &self.clients {
-            for (tx, snapshot, reads_to_us) in client.readers() {
-                let may_be_gone = match tx {
-                    Some(tx) => self.reference.standing(tx).is_none_or(Standing::has_ended),
-                    None => self.now() >= reads_to_us,
-                };
-                hold(may_be_gone || bound <= snapshot.settled(), law::BOUND, || {
-                    format!("bound {bound} passed {tx:?}, for whom {} is settled", snapshot.settled())
-                })?;
-            }
+    /// Bounds were published: nobody reads below them, in a transaction or through a snapshot alone.
+    pub fn judge_bound(&self, bounds: &Bounds) -> Judged {
+        for (tx, snapshot, reads_to_us) in self.clients.iter().flat_map(|client| client.readers()) {
+            let (may_be_gone, bound) = match tx {
+                Some(tx) => (self.reference.standing(tx).is_none_or(Standing::has_ended), bounds.in_transactions),
+                None => (self.now() >= reads_to_us, bounds.for_all),
+            };
+            hold(may_be_gone || bound <= snapshot.settled(), law::BOUND, || {
+                format!("bound {bound} passed {tx:?}, for whom {} is settled", snapshot.settled())
+            })?;
         }
         Ok(())
     }

@@ -68,6 +68,7 @@ probes! {
     LongAborted: "a LONG transaction was aborted and became invalid",
     WroteLate: "a deferred transaction wrote after its commit",
     Checkpointed: "a transaction with checkpoints committed",
+    Miscounted: "a commit named another number of checkpoints than there are",
     CommittedChecked: "a commit in two steps named its checked set",
     NeedChanges: "a checked set was gone and was brought along",
     SerializableRefused: "a serializable transaction was refused for what it read",

@@ -171,6 +171,10 @@ impl World {
         self.probes.add(Probe::PartialRead, seen.partial_reads);
         self.take_sent(sent);
         self.watch_disk();
+        if was_written && self.once_in(4) {
+            let bounds = self.bounds();
+            bounds.iter().try_for_each(|bounds| self.judge_bound(bounds))?;
+        }
         let rest_us = if has_news { 1 } else { u64::try_from(patience.as_micros()).unwrap_or(50_000).max(1) };
         self.wake_server((rest_us, rest_us));
         Ok(())
@@ -244,11 +248,11 @@ impl World {
         Ok(())
     }
 
-    /// What the store may go by, and a snapshot that tells what counts. Nobody knows who reads through a snapshot alone, so
-    /// what was settled when the oldest of those that are still good was taken bounds it as well.
-    pub fn visibility_bound(&mut self) -> Option<(WritePointer, Arc<Snapshot>)> {
+    /// What the store may go by. Nobody knows who reads through a snapshot alone, so what was settled when the oldest of those
+    /// that are still good was taken bounds it as well.
+    pub fn bounds(&mut self) -> Option<Bounds> {
         let (now, server) = (self.clock.now_us(), self.server.as_mut()?);
-        let (bound, snapshot) = server.pipeline.visibility_bound();
+        let (in_transactions, snapshot) = server.pipeline.visibility_bound();
         let good_us = u64::from(self.knobs.limits.snapshot_age_ms) * 1_000 + 1_000_000;
         self.settled.push_back((now, snapshot.settled()));
         while self.settled.get(1).is_some_and(|(at_us, _)| at_us + good_us < now) {
@@ -256,6 +260,16 @@ impl World {
         }
         // What was settled before the first look is not known.
         let (at_us, settled) = self.settled[0];
-        (at_us + good_us < now).then_some((bound.min(settled), snapshot))
+        let for_all = if at_us + good_us < now { in_transactions.min(settled) } else { WritePointer(0) };
+        Some(Bounds { in_transactions, for_all, snapshot })
     }
+}
+
+/// What is settled, and a snapshot that tells what of it counts.
+pub(crate) struct Bounds {
+    /// For everybody who reads in a transaction.
+    pub in_transactions: WritePointer,
+    /// For everybody.
+    pub for_all: WritePointer,
+    pub snapshot: Arc<Snapshot>,
 }

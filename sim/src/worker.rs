@@ -75,7 +75,7 @@ impl Worker {
     pub fn submission(&self, is_checked: bool) -> Submission<'_> {
         let job = self.job.as_ref().expect("who commits has a job");
         let changes = if is_checked { Changes::Checked(job.changes.digest()) } else { Changes::Given(&job.changes) };
-        Submission { changes, checkpoints: job.further.len() as u32 }
+        Submission { changes, checkpoints: job.further.len() as u32 + u32::from(job.miscounts) }
     }
 
     /// Its snapshot, while it reads, with its transaction if there is one.

@@ -295,10 +295,10 @@ impl World {
     fn collect(&mut self) -> Judged {
         let at = self.within(self.knobs.collect_us);
         self.queue.push(at, Event::Collect);
-        let Some((bound, snapshot)) = self.visibility_bound() else { return Ok(()) };
-        self.judge_bound(bound)?;
+        let Some(bounds) = self.bounds() else { return Ok(()) };
+        self.judge_bound(&bounds)?;
         let before = self.store.collected;
-        self.store.collect(bound, &snapshot);
+        self.store.collect(bounds.for_all, &bounds.snapshot);
         self.probes.hit_if(self.store.collected > before, Probe::GarbageCollected);
         Ok(())
     }

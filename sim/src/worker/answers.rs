@@ -60,7 +60,12 @@ impl World {
                 CommitError::Overloaded(_) => self.pause(client, worker, call),
                 _ => self.roll_back(client, worker, tx),
             },
-            (Call::Commit(tx, _), Heard::Committed(Ok(_))) => self.committed(client, worker, tx),
+            (Call::Commit(tx, _), Heard::Committed(Ok(_))) => {
+                hold(!self.job(client, worker).miscounts, law::TABLE, || {
+                    format!("{tx} committed, and its client did not know how many checkpoints it has")
+                })?;
+                self.committed(client, worker, tx);
+            }
             (Call::Commit(tx, _), Heard::Committed(Err(error))) => {
                 self.commit_refused(client, worker, tx, call, error)?
             }
@@ -140,6 +145,11 @@ impl World {
             }
             CommitError::TooOld { .. } | CommitError::Expired { .. } => self.roll_back(client, worker, tx),
             CommitError::NotInProgress { ended, .. } => self.commit_after_end(client, worker, tx, ended)?,
+            CommitError::CheckpointMismatch { .. } if self.job(client, worker).miscounts => {
+                self.probes.hit(Probe::Miscounted);
+                self.job(client, worker).miscounts = false;
+                self.call_now(client, worker, call);
+            }
             CommitError::NeedChanges { .. } => {
                 self.probes.hit(Probe::NeedChanges);
                 self.call_now(client, worker, Call::Commit(tx, false));
