@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::probes::Probes;
 use crate::verdict::Violation;
@@ -18,6 +19,8 @@ pub struct Campaign {
     pub threads: usize,
     /// Run each seed twice, and compare.
     pub twice: bool,
+    /// Begin no further seed after this time.
+    pub until: Option<Instant>,
     /// What each run is like.
     pub run: RunOptions,
 }
@@ -70,7 +73,8 @@ impl Campaign {
         loop {
             // Relaxed: a seed too many changes nothing.
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= end.load(Ordering::Relaxed) {
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            if is_late || seed >= end.load(Ordering::Relaxed) {
                 return;
             }
             let outcome = self.run_seed(seed);

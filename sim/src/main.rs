@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
@@ -36,6 +36,9 @@ struct Arguments {
     /// Plant a bug, or all one after the other, and stop when it is caught
     #[arg(long, value_name = "NAME", value_parser = plant_names())]
     plant: Option<String>,
+    /// Begin no further seed after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    secs: Option<u64>,
     /// Print everything that happens, on one thread
     #[arg(long)]
     trace: bool,
@@ -69,6 +72,7 @@ fn campaign(arguments: &Arguments, plant: Option<PlantName>) -> Campaign {
         seeds: arguments.seeds,
         threads: if arguments.trace { 1 } else { arguments.threads.unwrap_or(cores) },
         twice: arguments.twice,
+        until: arguments.secs.map(|secs| Instant::now() + Duration::from_secs(secs)),
         run: RunOptions { events: arguments.events, trace: arguments.trace, plant },
     }
 }

@@ -3,10 +3,10 @@
 use seriatim_sim::{Campaign, PLANTS, RunOptions};
 
 /// Seeds until a planted bug has to be caught, in this short size.
-const SEEDS_FOR_A_PLANT: u64 = 400;
+const SEEDS_FOR_A_PLANT: u64 = 3_000;
 
 fn campaign(first_seed: u64, seeds: u64) -> Campaign {
-    Campaign { first_seed, seeds, threads: 2, twice: false, run: RunOptions::default() }
+    Campaign { first_seed, seeds, threads: 2, twice: false, until: None, run: RunOptions::default() }
 }
 
 fn assert_all_is_well(campaign: &Campaign) {
