@@ -12,7 +12,7 @@ use crate::transaction::Status;
 
 /// Outcomes kept by default: 2^20, 16 MiB.
 pub const OUTCOMES_MAX_DEFAULT: usize = 1 << 20;
-/// Outcomes in one chunk.
+/// Outcomes in one chunk, unless there are few in all.
 const CHUNK: usize = 1024;
 
 /// The word of an aborted transaction; every other word is a commit number, and commit numbers start at 1.
@@ -30,12 +30,15 @@ struct Chunk {
 pub struct Outcomes {
     chunks: VecDeque<Arc<Chunk>>,
     max: usize,
+    /// Outcomes in one chunk.
+    chunk: usize,
 }
 
 impl Outcomes {
     /// Keeps at least `max` outcomes and less than 1024 more.
     pub fn new(max: usize) -> Outcomes {
-        Outcomes { chunks: VecDeque::new(), max }
+        // A small memory forgets in small steps.
+        Outcomes { chunks: VecDeque::new(), max, chunk: (max / 4).clamp(16, CHUNK) }
     }
 
     /// Notes that a transaction committed.
@@ -73,11 +76,11 @@ impl Outcomes {
 
     /// Appends an outcome by its word.
     pub(crate) fn push(&mut self, tx: u64, word: u64) {
-        if self.chunks.back().is_none_or(|chunk| chunk.entries.len() == CHUNK) {
-            if self.chunks.len() * CHUNK >= self.max + CHUNK {
+        if self.chunks.back().is_none_or(|chunk| chunk.entries.len() == self.chunk) {
+            if self.chunks.len() * self.chunk >= self.max + self.chunk {
                 self.chunks.pop_front();
             }
-            let empty = Chunk { min: u64::MAX, max: 0, entries: Vec::with_capacity(CHUNK) };
+            let empty = Chunk { min: u64::MAX, max: 0, entries: Vec::with_capacity(self.chunk) };
             self.chunks.push_back(Arc::new(empty));
         }
         let chunk = Arc::make_mut(self.chunks.back_mut().expect("a chunk was just made"));

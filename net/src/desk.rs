@@ -88,7 +88,7 @@ enum CheckpointAnswer {
 enum Answer<T> {
     /// Known when the request was decided.
     Known(T),
-    /// To be asked of the published state when the reply leaves.
+    /// To be asked of the published state when the reply leaves: what is decided by then and not durable is no answer.
     Asked(WritePointer),
 }
 
@@ -168,11 +168,18 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         let label = request.label.map_or(connection.label, |label| core.label_id(label));
         let owner = Owner { session: connection.session, label };
         // The request's bytes were read before this: the snapshot that the begin loads is not older than they are.
-        match core.begin(now.sequencer, &request.options, request.count, owner) {
+        let count = request.count.saturating_add(P::extra_pointers());
+        match core.begin(now.sequencer, &request.options, count, owner).map(P::begun) {
             Ok(begun) => {
                 connection.has_begun = true;
                 let block = Block { first: begun.first, count: u64::from(begun.count) };
                 let base = request.base.and_then(|base| self.publication.recent(base));
+                let base = base.map(|base| if P::wrong_base() { self.publication.oldest() } else { base });
+                if P::begin_waits() {
+                    let mut bytes = Vec::new();
+                    reply::begin(&mut bytes, id, block, &begun.snapshot, base.map(AsRef::as_ref));
+                    return self.answer(connection, Latest(Some(begun.ticket)), LateReply::Ready(bytes));
+                }
                 reply::begin(&mut connection.output, id, block, &begun.snapshot, base.map(AsRef::as_ref));
             }
             Err(error) => reply::begin_refused(&mut connection.output, id, &error),
@@ -201,6 +208,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 changes.marks = std::mem::take(&mut changes.writes);
             }
         }
+        if P::reads_unchecked() {
+            commits.iter_mut().for_each(|commit| commit.changes.reads.clear());
+        }
         let core = self.publication.core().clone();
         for Asked { changes, .. } in commits.iter().take(PREFETCH_AHEAD) {
             core.prefetch(changes);
@@ -218,7 +228,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                     Answer::Known(Ok(csn))
                 }
                 Decision::Refused { error, ticket } => {
-                    latest.note(ticket);
+                    if !P::unlogged_refusal() {
+                        latest.note(ticket);
+                    }
                     Answer::Known(Err(error))
                 }
                 Decision::Denied(error) => Answer::Known(Err(error)),
@@ -289,7 +301,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         for (tx, number) in items {
             let answer = match core.checkpoint(now.sequencer, tx, number) {
                 Checkpointing::Taken { pointer, ticket } => {
-                    latest.note(ticket);
+                    if !P::unlogged_checkpoint() {
+                        latest.note(ticket);
+                    }
                     Answer::Known(Ok(pointer))
                 }
                 Checkpointing::Repeated => {
@@ -331,6 +345,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
 
     fn settle(&mut self, connection: &mut Connection, id: u64, pointers: Pointers<'_>) {
         self.end_all(connection, Op::Settle, id, pointers, |desk, tx, latest| {
+            if P::settle_looks() {
+                return Ok(Answer::Known(desk.publication.status(tx)));
+            }
             if desk.publication.core().look(tx) == Some(Status::Refused) {
                 // Refused for good, and its client may still roll it back: that is an answer, and no doubt.
                 desk.wait_for_all(latest);
@@ -550,7 +567,7 @@ impl LateReply {
             LateReply::Statuses(op, id, statuses) => {
                 let statuses = statuses.into_iter().map(|status| match status {
                     Answer::Known(status) => status,
-                    Answer::Asked(tx) => publication.status(tx),
+                    Answer::Asked(tx) => publication.published().status(tx),
                 });
                 reply::statuses(output, op, id, statuses);
             }
@@ -574,7 +591,7 @@ fn known_by_now<T, S: Storage, P: Plant>(
 ) -> Result<T, CommitError> {
     match answer {
         Answer::Known(known) => known,
-        Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.status(tx) }),
+        Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.published().status(tx) }),
     }
 }
 

@@ -86,7 +86,7 @@ impl Embedded {
     /// See [`StartError`].
     pub fn over<S: Storage + 'static>(storage: S, options: &Options) -> Result<(Embedded, RecoveryReport), StartError> {
         let clock = SystemClock::default();
-        let mut ready = recover(storage, options, &clock)?;
+        let mut ready = recover::<S, Honest>(storage, options, &clock)?;
         let report = std::mem::take(&mut ready.report);
         let mut times = ready.times.take().expect("recovery started them");
         let started = (Instant::now(), times.look(&clock).sequencer);
@@ -319,7 +319,9 @@ impl Embedded {
             // flight, so everything decided so far is waited for.
             let last = shared.leader()?.half.last_ticket();
             shared.wait_for(last)?;
-            return Ok(shared.status(tx));
+            // If it is being ended by now, that is no answer yet.
+            let status = shared.status(tx);
+            return Ok(if status == Status::Deciding { Status::Refused } else { status });
         }
         match shared.core.invalidate(tx, InvalidCause::Settled) {
             End::Unknown => Ok(shared.status(tx)),
@@ -437,8 +439,11 @@ impl Shared {
 
     /// Where a transaction stands; after a failure, where the decided state has it.
     fn status(&self, tx: WritePointer) -> Status {
-        let decided = self.core.look(tx);
-        decided.unwrap_or_else(|| self.leader().map_or(Status::Forgotten, |lead| lead.half.status(tx)))
+        match self.core.look(tx) {
+            Some(decided) if decided != Status::Refused => decided,
+            // Whether a refusal is durable is known to the published state alone.
+            decided => self.leader().map_or(decided.unwrap_or(Status::Forgotten), |lead| lead.half.status(tx)),
+        }
     }
 
     /// The keeper's life: a look every few milliseconds, when nobody else leads.

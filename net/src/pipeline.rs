@@ -16,9 +16,11 @@
 //! - A reply that claims an end leaves after the group that holds the end is durable and published.
 
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use seriatim_core::{Snapshot, WritePointer};
 use seriatim_wal::Storage;
 use seriatim_wire::{DecodeError, ErrorCode, ErrorReply, Frame, Hello, HelloLimits, HelloReply, Op, Request, reply};
 
@@ -97,7 +99,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         options: &Options,
         limits: ServerLimits,
     ) -> Result<Started<N, C, S, P>, StartError> {
-        let mut ready = recover(storage, options, &clock)?;
+        let mut ready = recover::<S, P>(storage, options, &clock)?;
         let report = std::mem::take(&mut ready.report);
         let mut times = ready.times.take().expect("recovery started them");
         let now = times.look(&clock);
@@ -139,6 +141,12 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     /// Starts an image of what is published, whatever the log has grown since the last one.
     pub fn save_image_now(&mut self) {
         self.desk.publication.start_image();
+    }
+
+    /// What garbage collection may go by: versions at or below are settled for everybody who reads in a transaction, so of
+    /// each key's the newest one that counts in the snapshot will do. Who reads through a snapshot alone is not in it.
+    pub fn visibility_bound(&mut self) -> (WritePointer, Arc<Snapshot>) {
+        (self.desk.publication.visibility_bound(), self.desk.publication.snapshot().clone())
     }
 
     /// One turn: every request that has arrived goes as far as it can.
@@ -338,7 +346,8 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             return self.refuse_with(connection, id, ErrorReply::new(ErrorCode::WrongStore, &message));
         }
         connection.phase = Phase::Open;
-        connection.session = self.sessions.join(hello.session, connection.id);
+        let session = if P::return_ignored() { 0 } else { hello.session };
+        connection.session = self.sessions.join(session, connection.id);
         connection.label = self.desk.publication.core().label_id(hello.label);
         let limits = self.desk.publication.core().limits();
         let answer = HelloReply {

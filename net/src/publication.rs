@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use seriatim_core::event::{Begin, Event, PointerContext};
 use seriatim_core::{
-    Applied, CommitNumber, Full, InvalidCause, Kind, Published, Publisher, Sequencer, Snapshot, SnapshotId, Status,
-    Ticket, WritePointer,
+    Applied, CommitNumber, End, Full, InvalidCause, Kind, Published, Publisher, Sequencer, Snapshot, SnapshotId,
+    Status, Ticket, WritePointer,
 };
 use seriatim_wal::{AppendError, Log, SaveError, Storage, StoreId, SubmitError};
 
@@ -149,7 +149,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
 
     /// True if what this ticket claims may be answered.
     pub(crate) fn is_released(&self, ticket: Ticket) -> bool {
-        ticket.0 < self.released_to
+        ticket.0 < self.released_to || P::ack_before_sync()
     }
 
     /// Tickets below this one are released.
@@ -168,9 +168,18 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         self.no_room || self.log.shortage().is_some()
     }
 
-    /// Where a transaction stands: decided if it is open, else published.
+    /// Where a transaction stands: decided if it is open, else published. A refusal that is not durable yet is a decision
+    /// that a crash may take back: whoever is told of it would roll back what may yet commit.
     pub(crate) fn status(&self, tx: WritePointer) -> Status {
-        self.core.look(tx).unwrap_or_else(|| self.published.status(tx))
+        let durable = || match self.published.status(tx) {
+            Status::Forgotten if P::forgotten_outcome() => Status::Aborted,
+            status => status,
+        };
+        match self.core.look(tx) {
+            Some(Status::Refused) if durable() != Status::Refused && !P::refusal_seen_early() => Status::Deciding,
+            Some(decided) => decided,
+            None => durable(),
+        }
     }
 
     /// The newest published snapshot.
@@ -183,6 +192,23 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         let oldest = self.recent.front()?.id;
         let place = id.number.checked_sub(oldest.number).filter(|_| id.boot == oldest.boot)?;
         self.recent.get(usize::try_from(place).ok()?)
+    }
+
+    /// The greatest version that is settled for everybody who reads in a transaction, published or not yet. Walks over
+    /// everything that is open.
+    pub(crate) fn visibility_bound(&mut self) -> WritePointer {
+        let published = self.released_to.checked_sub(1).map(Ticket);
+        let begins = self.publisher.settled_floor(published);
+        if P::bound_by_pointers() {
+            let smallest = self.published.open().map(|open| open.tx.0 - 1).min();
+            return smallest.map_or(self.published.read_pointer(), WritePointer);
+        }
+        self.published.open().map(|open| open.settled).fold(begins, WritePointer::min)
+    }
+
+    /// The oldest snapshot that may be the base of a difference.
+    pub(crate) fn oldest(&self) -> &Arc<Snapshot> {
+        self.recent.front().expect("there is always a newest snapshot")
     }
 
     /// Reports the rollback of a transaction that is invalid already. `None` if that changes nothing: it is no SHORT, or
@@ -219,10 +245,14 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         if shortage.is_some() != self.said_shortage && !self.no_room {
             self.say_shortage(shortage.as_ref());
         }
-        let core = &self.core;
-        self.published.for_each_due(now.sequencer, |open| {
+        let (core, publisher) = (&self.core, &mut self.publisher);
+        let due = if P::expiry_early() { now.sequencer.plus_ms(500) } else { now.sequencer };
+        self.published.for_each_due(due, |open| {
             // An end that finds the ring full is tried again a second later; any other answer ends the matter.
-            let _ = core.invalidate(open.tx, InvalidCause::Expired);
+            let end = core.invalidate(open.tx, InvalidCause::Expired);
+            if P::expiry_during_commit() && matches!(end, End::Ending { .. }) {
+                let _ = publisher.push(Event::Invalidated { tx: open.tx, cause: InvalidCause::Expired });
+            }
         });
         self.publisher.refuse_long(self.published.invalid().len() >= self.invalid_max);
         self.fences.count(&self.published, self.released_to);
@@ -325,6 +355,9 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             if P::early_visible() {
                 self.publish_early()?;
             }
+            if P::late_visible() {
+                self.swap_snapshot();
+            }
         }
         Ok(())
     }
@@ -364,7 +397,9 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             let (publisher, fences) = (&mut self.publisher, &mut self.fences);
             apply_group(&mut self.published, &group, |_, applied| settle_up(publisher, fences, applied))
                 .map_err(|(_, error)| Failure::Replay(error))?;
-            self.swap_snapshot();
+            if !P::late_visible() {
+                self.swap_snapshot();
+            }
         }
         self.released_to = self.submitted_to;
         self.durable_at = now.monotonic;

@@ -16,6 +16,7 @@ use seriatim_wal::{Group, Log, Lsn, Options as LogOptions, Stamp, Storage, Store
 
 use crate::clock::{Clock, Now, START_AHEAD_MS_MAX, STEP_MS_MAX, Times};
 use crate::failure::{Failure, ReplayError, StartError};
+use crate::plant::Plant;
 use crate::publication::WINDOW_MS;
 
 /// How often a long replay says how far it is.
@@ -81,7 +82,7 @@ pub struct RecoveryReport {
 }
 
 /// Opens the log, replays it, and makes this run's first group durable.
-pub(crate) fn recover<S: Storage>(
+pub(crate) fn recover<S: Storage, P: Plant>(
     mut storage: S,
     options: &Options,
     clock: &impl Clock,
@@ -102,11 +103,12 @@ pub(crate) fn recover<S: Storage>(
             .map_err(|source| StartError::Image { covers: image.covers.0, source })?;
         report.image = Some(published.csn().0);
     }
-    let mut history = History::new(&options.limits, published.csn());
+    let floor = if P::image_without_floor() { CommitNumber(0) } else { published.csn() };
+    let mut history = History::new(&options.limits, floor);
     let commits_before = published.csn().0;
     let mut told_at = clock.monotonic();
     for group in recovered.groups() {
-        replay(&mut published, &mut history, &group)?;
+        replay::<P>(&mut published, &mut history, &group)?;
         let now = clock.monotonic();
         if now - told_at >= TELL_EVERY {
             told_at = now;
@@ -134,12 +136,15 @@ pub(crate) fn recover<S: Storage>(
     let now = times.look(clock);
     let first = WritePointer(published.first_free().0.max(WritePointer::at_ms(now.wall_ms).0).max(1));
     let window_end = WritePointer::at_ms(now.wall_ms.max(first.ms_since_epoch()) + WINDOW_MS);
-    let mark = [Event::Start { boot, first, time: now.sequencer }, Event::Window { end: window_end }];
+    let mut mark = vec![Event::Start { boot, first, time: now.sequencer }, Event::Window { end: window_end }];
+    if P::unaccounted_visible() && !published.stopped_cleanly() {
+        mark.insert(0, Event::Stop { next: first });
+    }
     first_group(&mut log, &mut published, &mark, now, options.log.segment_bytes)?;
 
     let snapshot = published.next_snapshot();
     let resume = Resume {
-        next: first,
+        next: if P::window_reused() { WritePointer::at_ms(now.wall_ms) } else { first },
         window_end,
         csn: published.csn(),
         index_floor: CommitNumber(0),
@@ -205,11 +210,14 @@ pub(crate) fn apply_event<'r>(
 }
 
 /// Replays a group that an earlier run made durable.
-fn replay(published: &mut Published, history: &mut History, group: &Group<'_>) -> Result<(), StartError> {
+fn replay<P: Plant>(published: &mut Published, history: &mut History, group: &Group<'_>) -> Result<(), StartError> {
     let mut csn = published.csn();
     let applied = apply_group(published, group, |event, _| {
         if let Event::Commit { tx, stored } = event {
             csn.0 += 1;
+            if P::history_forgotten() {
+                return;
+            }
             history.remember(csn, *tx, stored.iter());
         }
     });

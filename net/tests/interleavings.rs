@@ -603,3 +603,52 @@ fn many_lists_delay_the_others_by_one_walk_and_lose_nothing() {
         assert!(listed.is_sorted() && listed[99] - listed[0] == 99, "the first hundred");
     }
 }
+
+fn status_now(house: &mut House, connection: ConnectionId, id: u64) -> Option<Status> {
+    house.reply(connection, id, |reply| match reply {
+        Reply::Status(mut statuses) | Reply::Settle(mut statuses) => statuses.next().expect("one status"),
+        other => panic!("{other:?}"),
+    })
+}
+
+/// Whoever is told of a refusal rolls its writes back. Were it told before that is durable, a crash would open the
+/// transaction again, and a late commit of it would succeed.
+#[test]
+fn a_look_tells_of_a_refusal_only_when_it_is_durable() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let (client, other) = (house.connect(7), house.connect(8));
+    let ((winner, _), (loser, _)) = (house.begin(client), house.begin(client));
+    house.commit(client, winner, &["k"]).unwrap();
+    house.stall_disk(true);
+    house.send_commit(client, loser, &["k"]);
+    house.turn();
+    let look = house.send_pointers(other, Op::Status, loser);
+    house.turn();
+    assert_eq!(status_now(&mut house, other, look), Some(Status::Deciding));
+    house.stall_disk(false);
+    assert_eq!(house.status_by(other, Op::Status, loser), Status::Refused);
+}
+
+/// A doubt about a refused transaction is settled by its refusal, though its client is just aborting it.
+#[test]
+fn a_doubt_is_never_settled_by_what_is_not_durable() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let (client, other) = (house.connect(7), house.connect(8));
+    let ((winner, _), (loser, _)) = (house.begin(client), house.begin(client));
+    house.commit(client, winner, &["k"]).unwrap();
+    house.stall_disk(true);
+    house.send_commit(client, loser, &["k"]);
+    house.turn();
+    let settle = house.send_pointers(other, Op::Settle, loser);
+    house.turn();
+    house.send_pointers(client, Op::Abort, loser);
+    house.turn();
+    house.stall_disk(false);
+    // The group of the refusal is published while that of the abort is under way.
+    while !house.has_reply(other, settle) {
+        house.turn();
+    }
+    assert!(matches!(status_now(&mut house, other, settle), Some(Status::Refused | Status::Aborted)));
+}

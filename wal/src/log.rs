@@ -47,6 +47,8 @@ pub struct Log<S: Storage> {
     /// The last durable group holds records, so nothing proves yet that it was whole.
     wants_closing: bool,
     images: VecDeque<Lsn>,
+    /// Those that were found damaged. They go when there are enough that are whole.
+    bad_images: Vec<Lsn>,
     saving: Option<Lsn>,
     saved: Option<Result<Lsn, ImageFailed>>,
     poisoned: Option<Poisoned>,
@@ -108,8 +110,8 @@ impl<S: Storage> Log<S> {
         options.check()?;
         let (store, listing) = identify(&mut storage, options.store, options.created_ms)?;
         let pin = Arc::new(());
-        let findings = recover(&mut storage, store, &listing, options.segment_bytes, Arc::clone(&pin))?;
-        let Findings { recovered, tail, used, ready, waste, overlong, images, next_segment } = findings;
+        let findings = recover(&mut storage, store, &listing, &options, Arc::clone(&pin))?;
+        let Findings { recovered, tail, used, hollow, ready, waste, overlong, images, next_segment } = findings;
         for file in waste {
             storage.start(Job::Remove(file));
         }
@@ -123,7 +125,7 @@ impl<S: Storage> Log<S> {
         let segments = Segments::new(options.segment_bytes, options.segments_ahead, &tail, pin);
         let durable = recovered.durable;
         let mut log = Log {
-            segments: segments.with_found(used, ready, next_segment),
+            segments: segments.with_found(used, hollow, ready, next_segment),
             storage,
             options,
             store,
@@ -134,6 +136,7 @@ impl<S: Storage> Log<S> {
             stamp: tail.stamp,
             wants_closing: false,
             images: images.into(),
+            bad_images: recovered.bad_images.iter().map(|bad| bad.covers).collect(),
             saving: None,
             saved: None,
             poisoned: None,
@@ -472,6 +475,13 @@ impl<S: Storage> Log<S> {
         while self.images.len() > self.options.images_kept {
             let oldest = self.images.pop_front().expect("more images than are kept");
             self.storage.start(Job::Remove(FileName::Image(oldest.0)));
+        }
+        // One of the same name was written over.
+        self.bad_images.retain(|bad| *bad != covers);
+        if self.images.len() == self.options.images_kept {
+            for bad in self.bad_images.drain(..) {
+                self.storage.start(Job::Remove(FileName::Image(bad.0)));
+            }
         }
         self.cover();
     }

@@ -32,6 +32,9 @@ pub struct Options {
     pub store: Option<StoreId>,
     /// Wall clock, written into the identity of a new store; informational. Default 0.
     pub created_ms: u64,
+    /// A planted bug, for simulations that have to find it: damage is cut off though something follows it. Default false.
+    #[doc(hidden)]
+    pub cuts_damage: bool,
 }
 
 impl Default for Options {
@@ -43,6 +46,7 @@ impl Default for Options {
             images_kept: 2,
             store: None,
             created_ms: 0,
+            cuts_damage: false,
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct Recovered {
     pub store: StoreId,
     /// The newest image that is whole.
     pub image: Option<Image>,
-    /// Images newer than that, which are not whole: say so to the operator.
+    /// Images that are not whole: say so to the operator.
     pub bad_images: Vec<BadImage>,
     /// The write that the end of the process before cut off, if one left traces.
     pub cut: Option<Cut>,

@@ -17,6 +17,7 @@ use crate::group::{Digest, Fault, GroupHeader, Stamp, find_group};
 use crate::identity::{StoreId, Unreadable};
 use crate::image::ImageHeader;
 use crate::lsn::Lsn;
+use crate::options::Options;
 use crate::ownership::{io_error, newer, other_store};
 use crate::recovered::{BadImage, Cut, Extent, Image, Recovered};
 use crate::segment::{FirstBlock, Origin, SegmentHeader};
@@ -42,6 +43,8 @@ pub(crate) struct Findings {
     pub tail: Tail,
     /// Segments in use with their first records, in order.
     pub used: Vec<(u64, Lsn)>,
+    /// How many of the last of them hold no whole group.
+    pub hollow: usize,
     /// Segments made ready and not used, in order.
     pub ready: Vec<u64>,
     /// Files that no one needs.
@@ -54,12 +57,12 @@ pub(crate) struct Findings {
     pub next_segment: u64,
 }
 
-/// Reads a directory. `segment_bytes` tells which of the unused segments are of use.
+/// Reads a directory. The options tell which of the unused segments are of use.
 pub(crate) fn recover(
     storage: &mut dyn Storage,
     store: StoreId,
     listing: &Listing,
-    segment_bytes: u64,
+    options: &Options,
     pin: Arc<()>,
 ) -> Result<Findings, OpenError> {
     let mut images: Vec<Lsn> = listing
@@ -79,6 +82,7 @@ pub(crate) fn recover(
         tail_fault: None,
         cut: None,
         begun: None,
+        cuts_damage: options.cuts_damage,
     };
     walk.run(covers)?;
     let Walk { extents, tail, cut, begun, .. } = walk;
@@ -86,14 +90,17 @@ pub(crate) fn recover(
     if durable < covers {
         return Err(missing(storage, durable.plus(1), covers));
     }
+    let segment_bytes = options.segment_bytes;
     let mut waste: Vec<FileName> = segments.damaged.iter().map(|id| FileName::Segment(*id)).collect();
     let is_ready = |&&(id, bytes): &&(u64, u64)| id > tail.segment && bytes == segment_bytes && Some(id) != begun;
     let (ready, useless): (Vec<_>, Vec<_>) = segments.unused.iter().partition(is_ready);
     waste.extend(useless.iter().map(|(id, _)| FileName::Segment(*id)));
+    let hollow = extents.iter().rev().take_while(|extent| extent.end <= BLOCK_BYTES).count();
     Ok(Findings {
         recovered: Recovered { store, image, bad_images, cut, durable, last_stamp: tail.stamp, extents, _pin: pin },
         tail,
         used: segments.used.iter().map(|header| (header.origin.segment, header.first)).collect(),
+        hollow,
         ready: ready.iter().map(|(id, _)| *id).collect(),
         waste,
         overlong: segments.overlong(listing, segment_bytes / 4),
@@ -102,27 +109,29 @@ pub(crate) fn recover(
     })
 }
 
-/// Loads the newest image that is whole and takes those that are not out of `images`.
+/// Loads the newest image that is whole, and takes all that are not out of `images`: one that is damaged is nothing to fall
+/// back to, and segments are let go of by what there is to fall back to.
 fn newest_image(
     storage: &mut dyn Storage,
     store: StoreId,
     images: &mut Vec<Lsn>,
 ) -> Result<(Option<Image>, Vec<BadImage>), OpenError> {
-    let mut bad = Vec::new();
-    while let Some(covers) = images.last().copied() {
+    let (mut newest, mut bad) = (None, Vec::new());
+    for place in (0..images.len()).rev() {
+        let covers = images[place];
         let name = FileName::Image(covers.0);
         let file = storage.load(name, u64::MAX, Access::Stable).map_err(io_error(storage, "read", name))?;
         match ImageHeader::read(&file) {
             Ok(header) if header.store != store => return Err(other_store(storage, name, header.store, store)),
-            Ok(header) if header.covers == covers => return Ok((Some(Image { covers, file }), bad)),
+            Ok(header) if header.covers == covers => newest = newest.or(Some(Image { covers, file })),
             Err(Unreadable::Version(found)) => return Err(newer(storage, name, found)),
             Ok(_) | Err(Unreadable::NotOurs | Unreadable::Damaged) => {
-                images.pop();
+                images.remove(place);
                 bad.push(BadImage { file: storage.display(name), covers });
             }
         }
     }
-    Ok((None, bad))
+    Ok((newest, bad))
 }
 
 /// The segments of a directory by what their first blocks show.
@@ -195,6 +204,7 @@ struct Walk<'a> {
     cut: Option<Cut>,
     /// A segment whose first write was cut off.
     begun: Option<u64>,
+    cuts_damage: bool,
 }
 
 impl Walk<'_> {
@@ -205,6 +215,7 @@ impl Walk<'_> {
         let Some(start) = used.iter().rposition(|segment| segment.first <= covers.plus(1)) else {
             return self.run_without_start(covers);
         };
+        let start = self.before_closing_groups(start, covers);
         self.tail.next = used[start].first;
         self.tail.digest = used[start].digest;
         if used[start].first == Lsn(1) && used[start].digest != Digest::default() {
@@ -217,6 +228,19 @@ impl Walk<'_> {
             }
         }
         self.look_behind()
+    }
+
+    /// Closing groups hold no record for an image to cover, and their stamps are the last that was said before a segment
+    /// whose first group may not be whole. So where such a segment goes on with what comes after the image, reading starts
+    /// before it, if what was before is there.
+    fn before_closing_groups(&self, mut start: usize, covers: Lsn) -> usize {
+        let used = &self.segments.used;
+        // Several, if one start after the other came no further.
+        while start > 0 && used[start].first == covers.plus(1) && used[start].previous == used[start - 1].origin.segment
+        {
+            start -= 1;
+        }
+        start
     }
 
     fn run_without_start(&mut self, covers: Lsn) -> Result<(), OpenError> {
@@ -269,7 +293,9 @@ impl Walk<'_> {
         let end = reached as usize;
         self.tail_fault = fault;
         if let Some(fault) = fault {
-            if let Some(offset) = find_group(&bytes, end + BLOCK_BYTES, header.origin) {
+            if !self.cuts_damage
+                && let Some(offset) = find_group(&bytes, end + BLOCK_BYTES, header.origin)
+            {
                 let successor = Successor { file: self.storage.display(name), offset: offset as u64 };
                 return Err(self.corrupt(id, reached, fault, Some(successor)));
             }

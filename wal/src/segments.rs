@@ -43,6 +43,9 @@ pub(crate) struct Segments {
     next_id: u64,
     /// The last segment of the process before and its end, until a group follows it durably.
     before: Option<(u64, u32)>,
+    /// How many of the last segments in use hold no durable group. They may be gone after a crash, first block and all, and
+    /// the one before them is where the log ends.
+    hollow: usize,
     /// Up to here images make the log needless.
     covered: Lsn,
     /// Somebody else looks at files of the log while this is shared.
@@ -78,14 +81,23 @@ impl Segments {
             shortage: None,
             next_id: 1,
             before: (tail.segment > 0).then_some((tail.segment, tail.end)),
+            hollow: 0,
             covered: Lsn::ZERO,
             pin,
         }
     }
 
-    /// What recovery found: segments in use and unused ones, each in order, and a number never seen.
-    pub(crate) fn with_found(mut self, used: Vec<(u64, Lsn)>, existing: Vec<u64>, next_id: u64) -> Segments {
+    /// What recovery found: segments in use, of which the last so many hold no whole group, unused ones, each in order, and a
+    /// number never seen.
+    pub(crate) fn with_found(
+        mut self,
+        used: Vec<(u64, Lsn)>,
+        hollow: usize,
+        existing: Vec<u64>,
+        next_id: u64,
+    ) -> Segments {
         self.used = used.into();
+        self.hollow = hollow;
         self.existing = existing.into();
         self.next_id = next_id;
         self
@@ -115,6 +127,7 @@ impl Segments {
         let salt = storage.random();
         self.active = Some(Active { id, salt, end: offset + padded });
         self.used.push_back((id, first));
+        self.hollow += 1;
         self.top_up(storage);
         Some(Place { segment: id, salt, offset, continues: Some(continues) })
     }
@@ -138,6 +151,7 @@ impl Segments {
 
     /// A group is durable, so what an earlier process left behind its last group is dead and its room may go.
     pub(crate) fn on_durable(&mut self, storage: &mut dyn Storage) {
+        self.hollow = 0;
         if let Some((segment, end)) = self.before.take() {
             storage.start(Job::Seal { segment, bytes: Some(u64::from(end)) });
         }
@@ -200,7 +214,9 @@ impl Segments {
 
     /// Lets go of segments that are needed no more, unless somebody still looks at them.
     fn release(&mut self, storage: &mut dyn Storage) {
-        while self.used.get(1).is_some_and(|(_, first)| *first <= self.covered.plus(1)) && !self.is_pinned() {
+        let is_needless = |(_, first): &(u64, Lsn)| *first <= self.covered.plus(1);
+        while self.used.get(1 + self.hollow).is_some() && self.used.get(1).is_some_and(is_needless) && !self.is_pinned()
+        {
             let (id, _) = self.used.pop_front().expect("two segments in use");
             // The one before the first group of this process is still to be cut to its end.
             if self.spare.len() < self.ahead && self.before.is_none_or(|(before, _)| before != id) {

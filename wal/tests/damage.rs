@@ -348,3 +348,49 @@ fn an_image_that_is_not_whole_falls_back_and_without_one_the_log_is_missing() {
     let missing = refusal(&beyond);
     assert!(matches!(missing, OpenError::Missing { last: Lsn(60), .. }), "{missing}");
 }
+
+/// A damaged image is nothing to fall back to, however old: the log stays until there are enough that are whole.
+#[test]
+fn a_damaged_image_is_not_counted_among_those_kept() {
+    let options = Options { images_kept: 2, segments_ahead: 1, ..small() };
+    let storage = MemoryStorage::new();
+    let (mut writer, _) = Writer::open(boxed(&storage), options.clone());
+    let fill = |writer: &mut Writer, records: u64| {
+        for number in 0..records {
+            writer.append(1, &payload(number, 7000)).unwrap();
+            writer.flush();
+        }
+    };
+    fill(&mut writer, 20);
+    writer.save_image(b"first".to_vec());
+    let mut taken = writer.taken.clone();
+    drop(writer);
+    let damage = |image: u64| {
+        let name = FileName::Image(image);
+        storage.set_file(name, Some(change(&storage, name, |file| file[70] ^= 1).file(name).unwrap()));
+    };
+    damage(20);
+    for round in 0..2 {
+        // The second round finds a whole one behind which the damaged one stands.
+        let mut writer = Writer::reopen(boxed(&storage), options.clone(), &taken);
+        fill(&mut writer, 20);
+        if round == 0 {
+            writer.save_image(b"second".to_vec());
+        }
+        taken = writer.taken.clone();
+    }
+    damage(40);
+    let (mut writer, recovered) = Writer::open(boxed(&storage), options.clone());
+    assert!(recovered.image.is_none());
+    assert_eq!((recovered.bad_images.len(), records(&recovered)), (2, taken.clone()));
+    drop(recovered);
+    writer.taken = taken;
+    for _ in 0..2 {
+        fill(&mut writer, 20);
+        writer.save_image(b"whole".to_vec());
+    }
+    assert_eq!(storage.file(FileName::Image(20)), None, "there are enough that are whole");
+    let taken = writer.taken.clone();
+    drop(writer);
+    drop(Writer::reopen(boxed(&storage), options, &taken));
+}

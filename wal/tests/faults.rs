@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Writer, payload, records, small};
 use seriatim_wal::{
-    Access, AppendError, Buffer, FileBytes, FileName, Finished, Job, Listing, LockError, MemoryStorage, OpenError,
-    Options, SaveError, SegmentWrite, Storage, SubmitError, Wait,
+    Access, AppendError, Buffer, FileBytes, FileName, Finished, Job, Listing, LockError, Lsn, MemoryStorage, OpenError,
+    Options, SaveError, SegmentWrite, Stamp, Storage, SubmitError, Wait,
 };
 
 /// What goes wrong, and when.
@@ -161,6 +161,33 @@ fn an_image_makes_room_on_a_full_disk() {
     let taken = writer.taken.clone();
     drop(writer);
     drop(Writer::reopen(Box::new(storage), small(), &taken));
+}
+
+/// The segment that an image makes needless is all that says where the log ends, until the first group of the next one is
+/// durable: it may not go before.
+#[test]
+fn a_first_group_that_is_lost_behind_an_image_of_everything_leaves_a_log_that_opens() {
+    let options = Options { images_kept: 1, segments_ahead: 1, ..small() };
+    let storage = MemoryStorage::new();
+    let (mut writer, _) = Writer::open(Box::new(storage.clone()), options.clone());
+    writer.append(1, b"a").unwrap();
+    writer.flush();
+    writer.save_image(b"all of it".to_vec());
+    let closed = Stamp { token: 1, sequencer_time_ms: 77, ..Stamp::default() };
+    writer.log.close_group(&closed).unwrap().expect("a group to close");
+    writer.settle();
+    drop(writer);
+    for _ in 0..3 {
+        let (mut writer, recovered) = Writer::open(Box::new(storage.clone()), options.clone());
+        assert_eq!((recovered.image.as_ref().unwrap().covers, recovered.durable), (Lsn(1), Lsn(1)));
+        assert_eq!(recovered.last_stamp, Some(closed), "the stamp of a closing group is not lost");
+        drop(recovered);
+        writer.log.append(1, b"b").unwrap();
+        writer.log.submit(&closed).unwrap().expect("a group in flight");
+        // Nobody looks for it any more: it is lost, but what the background was asked for is done.
+    }
+    let (_, recovered) = Writer::open(Box::new(storage), options);
+    assert_eq!(recovered.durable, Lsn(1));
 }
 
 #[test]

@@ -48,7 +48,11 @@ fn last_write(payload_bytes: usize, rolls: bool, recycled: bool) -> LastWrite {
     writer.append(2, &payload(99, payload_bytes)).unwrap();
     writer.flush();
     let after = storage.fork();
-    let changed = |segment: &u64| before.file(FileName::Segment(*segment)) != after.file(FileName::Segment(*segment));
+    // Others come and go: what the write has made needless is let go of, and the next is made ready.
+    let changed = |segment: &u64| {
+        let (old, new) = (before.file(FileName::Segment(*segment)), after.file(FileName::Segment(*segment)));
+        old.is_some() && new.is_some() && old != new
+    };
     let segment = (1..100).filter(changed).min().expect("a segment that was written");
     let (old, new) =
         (before.file(FileName::Segment(segment)).unwrap(), after.file(FileName::Segment(segment)).unwrap());
