@@ -20,6 +20,8 @@ pub struct Ledger {
     pub open: BTreeMap<u64, Entry>,
     pub invalid: BTreeMap<u64, Entry>,
     pub intervals: Vec<(u64, u64)>,
+    /// Each registered store, and what it has cleaned.
+    pub stores: BTreeMap<String, u64>,
     /// Each pointer of each commit, and its number.
     pub committed: BTreeMap<u64, u64>,
     /// Pointers that events have named in this run.
@@ -73,8 +75,20 @@ impl Ledger {
             }
             Event::TruncateBefore { bound } => {
                 self.invalid.retain(|tx, _| *tx >= bound.0);
-                let cut = self.intervals.iter().map(|(first, end)| ((*first).max(bound.0), *end));
-                self.intervals = cut.filter(|(first, end)| first < end).collect();
+                self.cut_intervals(bound.0);
+            }
+            Event::StoreRegistered { name, .. } => {
+                self.stores.entry(name.to_string()).or_insert(0);
+            }
+            Event::StoreCleaned { name, bound, .. } => {
+                if let Some(store) = self.stores.get_mut(name.as_str()) {
+                    *store = bound.0.max(*store);
+                }
+                self.prune();
+            }
+            Event::StoreRemoved { name } => {
+                self.stores.remove(name.as_str());
+                self.prune();
             }
             Event::Reset { floor } => {
                 self.open.clear();
@@ -84,6 +98,18 @@ impl Ledger {
             }
             Event::Refused { .. } | Event::Tick { .. } | Event::Start { .. } | Event::Stop { .. } => {}
         }
+    }
+
+    fn prune(&mut self) {
+        if let Some(bound) = self.stores.values().min().copied() {
+            self.invalid.retain(|_, entry| entry.pointers.iter().any(|pointer| *pointer > bound));
+            self.cut_intervals(bound + 1);
+        }
+    }
+
+    fn cut_intervals(&mut self, at: u64) {
+        let cut = self.intervals.iter().map(|(first, end)| ((*first).max(at), *end));
+        self.intervals = cut.filter(|(first, end)| first < end).collect();
     }
 
     /// A new process starts. What the one before handed out without a durable word is invalid.

@@ -19,6 +19,7 @@ use seriatim_core::*;
 const FIRST: u64 = 1_000;
 const WINDOW: u64 = 300;
 const IDS: u64 = 24;
+const STORES: [&str; 3] = ["ash", "birch", "cedar"];
 const LABELS: [Option<&str>; 4] = [None, Some("north"), Some("south"), Some("west")];
 
 /// How the steps of one run came out, to see that each of them came about.
@@ -72,7 +73,7 @@ impl Run {
     }
 
     fn step(&mut self) -> &'static str {
-        match self.random.below(120) {
+        match self.random.below(123) {
             0..=24 => self.begin(),
             25..=56 => self.commit(),
             57..=63 => self.end(None),
@@ -91,7 +92,8 @@ impl Run {
             116 => self.truncate_before(),
             117 => self.abort_invalid(),
             118 => self.reset(),
-            _ => self.crash(),
+            119 => self.crash(),
+            _ => self.store(),
         }
     }
 
@@ -226,6 +228,27 @@ impl Run {
         if self.push(Event::TruncateBefore { bound }) { "truncated before" } else { "truncation overloaded" }
     }
 
+    fn store(&mut self) -> &'static str {
+        let name = StoreName::new(STORES[self.random.below(3) as usize]).unwrap();
+        let at_ms = self.now.0;
+        let (event, said) = match self.random.below(14) {
+            0 => (Event::StoreRemoved { name }, "store removed"),
+            1..=2 => (Event::StoreRegistered { name, at_ms }, "store registered"),
+            // As the server does, only up to where everybody has ended.
+            _ => {
+                let settled = self.sequencer.snapshot().settled().0;
+                let bound = WritePointer(settled.saturating_sub(self.random.below(40)));
+                (Event::StoreCleaned { name, bound, at_ms }, "store cleaned")
+            }
+        };
+        let invalid = self.ledger.invalid.len();
+        match self.push(event) {
+            true if invalid > 0 => said,
+            true => "store, and nothing was invalid",
+            false => "store overloaded",
+        }
+    }
+
     fn abort_invalid(&mut self) -> &'static str {
         let tx = self.some_invalid();
         let is_short = |tx: &u64| self.ledger.invalid.get(tx).is_some_and(|entry| entry.kind == Kind::Short);
@@ -351,8 +374,13 @@ impl Run {
         let open: BTreeMap<u64, Vec<u64>> = published.open().map(|open| self.pointers(open.tx)).collect();
         assert_eq!(open, ledger.open.iter().map(|(tx, entry)| (*tx, entry.pointers.clone())).collect());
         assert_eq!(published.invalid().intervals, ledger.intervals);
+        let stores = published.stores().iter().map(|(name, store)| (name.to_string(), store.bound.0));
+        assert_eq!(stores.collect::<BTreeMap<_, _>>(), ledger.stores);
         let pointers: Vec<u64> = published.invalid().pointers.iter().map(|pointer| pointer.0).collect();
         assert_eq!(pointers, ledger.invalid_pointers().into_iter().collect::<Vec<_>>());
+        let transactions = ledger.invalid.len() as u64;
+        assert_eq!(published.invalid_len(), transactions + ledger.intervals.len() as u64);
+        assert!(published.invalid_after(WritePointer(0)).map(|(tx, _)| tx.0).eq(ledger.invalid.keys().copied()));
         for (tx, entry) in &ledger.invalid {
             let kept = published.invalid_transaction(WritePointer(*tx)).expect("it is invalid");
             assert_eq!((kept.kind, Some(kept.cause)), (entry.kind, entry.cause), "{tx}");
@@ -398,7 +426,7 @@ fn behaves_like_a_naive_sequencer() {
     for seed in 1..=200 {
         run(seed, true, &mut counts);
     }
-    assert!(counts.len() >= 51, "some kind of answer never came about: {counts:#?}");
+    assert!(counts.len() >= 56, "some kind of answer never came about: {counts:#?}");
     assert!(counts.values().all(|count| *count >= 10), "some kind of answer hardly ever came about: {counts:#?}");
 }
 
