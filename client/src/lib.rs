@@ -41,6 +41,7 @@ mod link;
 mod options;
 mod requests;
 mod session;
+mod stores;
 mod tx;
 mod waiters;
 

@@ -392,7 +392,7 @@ mod tests {
                     0..80 if !model.contains_key(&tx) => {
                         let further: Vec<u64> =
                             (1..=random.u64(..3)).map(|n| tx + n + 100 * random.u64(..30) / n).collect();
-                        let further: Vec<u64> = further.is_sorted().then_some(further).unwrap_or_default();
+                        let further = if further.is_sorted() { further } else { Vec::new() };
                         let used = model.values().flat_map(|(_, further)| further).any(|at| further.contains(at));
                         let further = if used || further.iter().any(|at| at % 100 == 0) { Vec::new() } else { further };
                         let until = now + random.u64(..500);
