@@ -417,7 +417,7 @@ impl Client {
     }
 
     /// Makes a call that may be made twice without harm, and makes it again if the connection is lost.
-    fn ask(&self, call: Call<'_>) -> Result<Done, Error> {
+    pub(crate) fn ask(&self, call: Call<'_>) -> Result<Done, Error> {
         self.ask_until(call, self.deadline())
     }
 
@@ -502,7 +502,7 @@ impl Client {
 }
 
 /// An answer that is no success; the session has checked already that it is of the right kind.
-fn unexpected(done: Done) -> Error {
+pub(crate) fn unexpected(done: Done) -> Error {
     match done {
         Done::Server(error) => Error::Server(error),
         Done::Refused(error) => Error::Begin(error),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seriatim_core::{BeginError, CommitError, CommitNumber, Status, WritePointer};
-use seriatim_wire::{ErrorCode, ErrorReply};
+use seriatim_wire::{ErrorCode, ErrorReply, StoreRefusal};
 
 use crate::address::Address;
 use crate::session::ProtocolError;
@@ -79,6 +79,9 @@ pub enum Error {
         /// The server's limit.
         max: Duration,
     },
+    /// The server did not do what a registered store asked; the refusal says why, and what to do.
+    #[error(transparent)]
+    Store(#[from] StoreRefusal),
     /// What was asked for could not be written where the caller wants it.
     #[error("write")]
     Write(#[source] Arc<io::Error>),
@@ -187,7 +190,7 @@ impl Error {
             Error::NotCommitted { .. } | Error::TimedOut { .. } | Error::QueueFull { .. } => true,
             Error::SnapshotTooOld { .. } => true,
             Error::ImageGone { .. } => true,
-            Error::Unknown { .. } | Error::Write(_) => false,
+            Error::Unknown { .. } | Error::Write(_) | Error::Store(_) => false,
         }
     }
 
@@ -217,6 +220,7 @@ impl Error {
             | Error::QueueFull { .. }
             | Error::SnapshotTooOld { .. }
             | Error::Write(_)
+            | Error::Store(_)
             | Error::ImageGone { .. } => Outcome::Undecided,
         }
     }

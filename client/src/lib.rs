@@ -54,6 +54,7 @@ mod retry;
 mod service;
 mod session;
 mod start_options;
+mod stores;
 mod tx;
 mod waiters;
 

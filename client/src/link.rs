@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use seriatim_core::{BeginOptions, ChangeSet, CommitError, Submission, WritePointer};
-use seriatim_wire::{HelloReply, ImageRequest, ListRequest, Op, StoreId};
+use seriatim_wire::{HelloReply, ImageRequest, ListRequest, Op, StoreId, StoreRequest};
 
 use crate::address::{Address, READ_BYTES, Stream, is_timeout};
 use crate::backoff::{pause, random};
@@ -46,6 +46,7 @@ pub(crate) enum Call<'c> {
     TruncateBefore(WritePointer),
     Fence(u64),
     Image(ImageRequest),
+    Store(StoreRequest<'c>),
     Ping,
 }
 
@@ -327,6 +328,7 @@ impl Call<'_> {
             Call::TruncateBefore(bound) => session.truncate_before(bound),
             Call::Fence(timeout_ms) => session.fence(timeout_ms),
             Call::Image(image) => session.image(image),
+            Call::Store(store) => session.store(store),
             Call::Ping => session.ping(&[]),
         })
     }

@@ -15,7 +15,7 @@ use seriatim_core::{BeginError, BeginOptions, ChangeSet, Changes, CommitError, S
 use seriatim_wire::{
     BLOCK_MAX_DEFAULT, BODY_BYTES_MAX, Block, Bools, DecodeError, ErrorReply, FLAG_MORE, Fenced, FrameBuffer, Hello,
     HelloLimits, HelloReply, ImagePage, ImageRequest, ListRequest, Listing, Op, Outcomes, Reply, Results,
-    SnapshotBytes, State, Statuses, StoreId, Truncated, commit_item_bytes, request,
+    SnapshotBytes, State, Statuses, StoreId, StoreReply, StoreRequest, Truncated, commit_item_bytes, request,
 };
 
 use crate::requests::Requests;
@@ -131,6 +131,8 @@ pub enum Answer<'a> {
     Fenced(Fenced),
     /// A page of an image.
     Image(ImagePage<'a>),
+    /// What a registered store hears.
+    Store(StoreReply),
     /// The bytes of a ping.
     Pong(&'a [u8]),
     /// The request was not done; with request 0, the server has something to say about the connection.
@@ -300,6 +302,11 @@ impl Session {
         self.requests.alone(Op::Image, |out, id| request::image(out, id, image))
     }
 
+    /// Says something for a registered store, or asks how far stores may clean.
+    pub fn store(&mut self, store: StoreRequest<'_>) -> AnswerPlace {
+        self.requests.alone(store.op(), |out, id| request::store(out, id, store))
+    }
+
     /// Asks for the same bytes back.
     pub fn ping(&mut self, bytes: &[u8]) -> AnswerPlace {
         self.requests.alone(Op::Ping, |out, id| request::ping(out, id, bytes))
@@ -415,6 +422,7 @@ impl Session {
             Reply::TruncateBefore(truncated) => Answer::TruncatedBefore(truncated),
             Reply::Fence(fenced) => Answer::Fenced(fenced),
             Reply::Image(page) => Answer::Image(page),
+            Reply::Store(said) => Answer::Store(said),
             Reply::Ping(bytes) => Answer::Pong(bytes),
             Reply::Error(error) => Answer::Error(error),
         };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar};
 
 use rustc_hash::FxHashMap;
 use seriatim_core::{BeginError, CommitError, CommitNumber, Snapshot, Status, WritePointer};
-use seriatim_wire::{Fenced, ImagePage, State, Truncated};
+use seriatim_wire::{Fenced, ImagePage, State, StoreReply, Truncated};
 use smallvec::SmallVec;
 
 use crate::client::Page;
@@ -30,6 +30,7 @@ pub(crate) enum Done {
     TruncatedBefore(Truncated),
     Fenced(Fenced),
     Image { number: u64, total: u64, bytes: Vec<u8> },
+    Store(StoreReply),
     Pong,
     Server(ServerError),
 }
@@ -156,6 +157,7 @@ impl Waiters {
             }
             Answer::Checked(checks) => self.in_order(waiting, checks, Done::Checked),
             Answer::Checkpoints(pointers) => self.in_order(waiting, pointers, Done::Checkpoint),
+            Answer::Store(said) => self.each(waiting, |_| Done::Store(said.clone())),
             Answer::TruncatedBefore(truncated) => self.each(waiting, |_| Done::TruncatedBefore(truncated)),
             Answer::Fenced(fenced) => self.each(waiting, |_| Done::Fenced(fenced)),
             Answer::Image(ImagePage { number, total, bytes }) => {

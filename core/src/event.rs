@@ -9,6 +9,7 @@
 
 use crate::change_set::{ChangeId, ChangeIds};
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
+use crate::stores::StoreName;
 use crate::transaction::{InvalidCause, Kind};
 
 /// The kinds of record that version 1 of the log knows. Numbers are for ever.
@@ -43,6 +44,12 @@ pub enum EventKind {
     Start = 13,
     /// A process stopped cleanly, and every pointer it handed out is accounted for.
     Stop = 14,
+    /// A store registered, to say from now on what it has cleaned.
+    StoreRegistered = 15,
+    /// A store has taken the versions of invalid transactions up to a pointer out of its data.
+    StoreCleaned = 16,
+    /// A store is registered no more.
+    StoreRemoved = 17,
     /// Reserved: Raft's term, vote and commit index.
     RaftHardState = 32,
     /// Reserved: what follows replaces the log from an index on.
@@ -148,6 +155,27 @@ pub enum Event<Ids = ChangeIds> {
         /// The pointer that would have come next.
         next: WritePointer,
     },
+    /// See [`EventKind::StoreRegistered`]. One that is registered stays as it is.
+    StoreRegistered {
+        /// Its name.
+        name: StoreName,
+        /// Wall time, in ms since the Unix epoch.
+        at_ms: u64,
+    },
+    /// See [`EventKind::StoreCleaned`]. What all stores have cleaned is not excluded any more.
+    StoreCleaned {
+        /// Its name.
+        name: StoreName,
+        /// The pointer; a lower one than before changes nothing.
+        bound: WritePointer,
+        /// Wall time, in ms since the Unix epoch.
+        at_ms: u64,
+    },
+    /// See [`EventKind::StoreRemoved`].
+    StoreRemoved {
+        /// Its name.
+        name: StoreName,
+    },
 }
 
 /// Transactions with neighbouring pointers that began together.
@@ -189,6 +217,9 @@ impl<Ids> Event<Ids> {
             Event::Reset { .. } => EventKind::Reset,
             Event::Start { .. } => EventKind::Start,
             Event::Stop { .. } => EventKind::Stop,
+            Event::StoreRegistered { .. } => EventKind::StoreRegistered,
+            Event::StoreCleaned { .. } => EventKind::StoreCleaned,
+            Event::StoreRemoved { .. } => EventKind::StoreRemoved,
         }
     }
 }
@@ -254,6 +285,16 @@ impl Event<ChangeIds> {
                 context.put(out, *first);
                 put_varint(out, time.0);
             }
+            Event::StoreRegistered { name, at_ms } => {
+                put_name(out, name);
+                put_varint(out, *at_ms);
+            }
+            Event::StoreCleaned { name, bound, at_ms } => {
+                put_name(out, name);
+                context.put(out, *bound);
+                put_varint(out, *at_ms);
+            }
+            Event::StoreRemoved { name } => put_name(out, name),
         }
     }
 }
@@ -365,6 +406,12 @@ impl<'a> Event<IdBytes<'a>> {
                 }
             }
             14 => Event::Stop { next: context.take(rest)? },
+            15 => Event::StoreRegistered { name: take_name(rest)?, at_ms: take_varint(rest)? },
+            16 => {
+                let (name, bound) = (take_name(rest)?, context.take(rest)?);
+                Event::StoreCleaned { name, bound, at_ms: take_varint(rest)? }
+            }
+            17 => Event::StoreRemoved { name: take_name(rest)? },
             unknown => return Err(EventError::UnknownKind(unknown)),
         };
         if rest.is_empty() { Ok(event) } else { Err(EventError::TooLong) }
@@ -419,6 +466,19 @@ pub fn take_varint(bytes: &mut &[u8]) -> Result<u64, EventError> {
     Err(EventError::OutOfRange)
 }
 
+/// Appends a name: its length in bytes, and those.
+pub(crate) fn put_name(out: &mut Vec<u8>, name: &StoreName) {
+    put_varint(out, name.as_str().len() as u64);
+    out.extend_from_slice(name.as_str().as_bytes());
+}
+
+pub(crate) fn take_name(bytes: &mut &[u8]) -> Result<StoreName, EventError> {
+    let length = usize::try_from(take_varint(bytes)?).map_err(|_| EventError::OutOfRange)?;
+    let name = bytes.split_off(..length).ok_or(EventError::TooShort)?;
+    let name = std::str::from_utf8(name).map_err(|_| EventError::OutOfRange)?;
+    StoreName::new(name).map_err(|_| EventError::OutOfRange)
+}
+
 fn take_byte(bytes: &mut &[u8]) -> Result<u8, EventError> {
     let (first, rest) = bytes.split_first().ok_or(EventError::TooShort)?;
     *bytes = rest;
@@ -433,6 +493,7 @@ mod tests {
 
     fn examples() -> Vec<Event> {
         let wp = |n: u64| WritePointer(1_700_000_000_000 * 1_000_000 + n);
+        let name = StoreName::new("orders").unwrap();
         let begin = Begin {
             first: wp(5),
             count: 64,
@@ -467,6 +528,9 @@ mod tests {
             Event::TruncateBefore { bound: wp(8) },
             Event::Reset { floor: wp(1 << 21) },
             Event::Stop { next: wp(1 << 21) },
+            Event::StoreRegistered { name: name.clone(), at_ms: 1_700_000_000_000 },
+            Event::StoreCleaned { name: name.clone(), bound: wp(6), at_ms: 1_700_000_000_001 },
+            Event::StoreRemoved { name },
         ]
     }
 
@@ -492,6 +556,9 @@ mod tests {
                 Event::Reset { floor } => Event::Reset { floor },
                 Event::Start { boot, first, time } => Event::Start { boot, first, time },
                 Event::Stop { next } => Event::Stop { next },
+                Event::StoreRegistered { name, at_ms } => Event::StoreRegistered { name, at_ms },
+                Event::StoreCleaned { name, bound, at_ms } => Event::StoreCleaned { name, bound, at_ms },
+                Event::StoreRemoved { name } => Event::StoreRemoved { name },
             };
             assert_eq!(owned, event);
         }

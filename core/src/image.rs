@@ -1,17 +1,19 @@
 //! The published state as bytes: an image, from which recovery starts and after which it replays.
 //!
-//! Version 2, and reads version 1, which had no checkpoints. Varints as in [`crate::event`]; every list is its length and its items. The conflict index is not part
-//! of it: its cells may be ahead of what is durable. Recovery lets every bucket start at the image's commit number and
-//! replays the commits after it, so whoever began earlier is refused as too old and no update is lost.
+//! Version 2, and reads version 1, which had no checkpoints and no stores, and did not say until when the clients of
+//! invalid transactions write. Varints as in [`crate::event`]; every list is its length and its items. Invalid
+//! transactions are ascending and written against the one before, about 4 bytes each; the pointers that snapshots
+//! exclude follow from them. The conflict index is not part of the image: its cells may be ahead of what is durable.
+//! Recovery lets every bucket start at the image's commit number and replays the commits after it, so whoever began
+//! earlier is refused as too old and no update is lost.
 
-use std::sync::Arc;
-
-use crate::event::{EventError, put_varint, take_varint};
+use crate::event::{EventError, put_name, put_varint, take_name, take_varint};
+use crate::invalid::{InvalidTransaction, Invalids, WRITES_WITHOUT_DEADLINE_MS};
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 use crate::pointer_set::{ChunkWords, PointerSet};
-use crate::published::{InvalidTransaction, Published};
-use crate::snapshot::InvalidSet;
-use crate::transaction::{InvalidCause, Kind, OpenTransaction};
+use crate::published::Published;
+use crate::stores::RegisteredStore;
+use crate::transaction::{Kind, OpenTransaction};
 
 /// First byte of an image.
 const VERSION: u8 = 2;
@@ -50,15 +52,18 @@ impl Published {
             self.stopped_at.map_or(0, |next| next.0),
             self.known_to,
             self.named_to,
-            self.invalid.version,
+            self.invalid.set().version,
         ] {
             put_varint(&mut out, number);
         }
         put_pairs(&mut out, self.jumps.iter().copied());
         put_set(&mut out, &self.in_progress);
-        put_set(&mut out, &self.invalid.pointers);
-        put_pairs(&mut out, self.invalid.intervals.iter().copied());
-        put_pairs(&mut out, self.invalid_details.iter().map(|(tx, details)| (*tx, invalid_word(details))));
+        put_varint(&mut out, self.invalid.intervals().len() as u64);
+        for (first, end, until) in self.invalid.intervals() {
+            [first, end, until.0].into_iter().for_each(|number| put_varint(&mut out, number));
+        }
+        put_varint(&mut out, self.invalid.transactions());
+        self.invalid.words().fold((0, 0), |before, kept| put_invalid(&mut out, before, kept));
         put_varint(&mut out, self.open.len() as u64);
         for open in self.open.iter() {
             let flags = [
@@ -73,11 +78,19 @@ impl Published {
             }
         }
         put_pairs(&mut out, self.outcomes.words());
-        put_varint(&mut out, self.checkpoints.len() as u64);
-        for (tx, pointers) in &self.checkpoints {
+        let further = || self.checkpoints.iter().chain(self.invalid.all_further());
+        put_varint(&mut out, further().count() as u64);
+        for (tx, pointers) in further() {
             put_varint(&mut out, *tx);
             put_varint(&mut out, pointers.len() as u64);
             pointers.iter().for_each(|pointer| put_varint(&mut out, pointer.0 - tx));
+        }
+        put_varint(&mut out, self.stores.len() as u64);
+        for (name, store) in self.stores.iter() {
+            put_name(&mut out, name);
+            for number in [store.bound.0, store.registered_ms, store.acknowledged_ms] {
+                put_varint(&mut out, number);
+            }
         }
         out
     }
@@ -108,17 +121,11 @@ impl Published {
             Ok(())
         })?;
         state.in_progress = take_set(rest)?;
-        let pointers = take_set(rest)?;
-        let mut intervals = Vec::new();
-        take_pairs(rest, |first, end| {
-            intervals.push((first, end));
-            Ok(())
-        })?;
-        state.invalid = Arc::new(InvalidSet { version: invalid_version, pointers, intervals });
-        take_pairs(rest, |tx, word| {
-            state.invalid_details.insert(tx, invalid_of(word)?);
-            Ok(())
-        })?;
+        state.invalid = Invalids::load(invalid_version);
+        match version {
+            1 => state.take_invalid_of_version_1(rest)?,
+            _ => state.take_invalid(rest)?,
+        }
         for _ in 0..take_varint(rest)? {
             let flags = *rest.split_off_first().ok_or(EventError::TooShort)?;
             state.open.insert(OpenTransaction {
@@ -139,8 +146,44 @@ impl Published {
         })?;
         if version >= 2 {
             state.take_checkpoints(rest)?;
+            for _ in 0..take_varint(rest)? {
+                let name = take_name(rest)?;
+                let (bound, registered_ms) = (WritePointer(take_varint(rest)?), take_varint(rest)?);
+                let acknowledged_ms = take_varint(rest)?;
+                state.stores.insert(name, RegisteredStore { bound, registered_ms, acknowledged_ms });
+            }
         }
         if rest.is_empty() { Ok(state) } else { Err(ImageError::TooLong(rest.len())) }
+    }
+
+    fn take_invalid(&mut self, bytes: &mut &[u8]) -> Result<(), EventError> {
+        for _ in 0..take_varint(bytes)? {
+            let (first, end) = (take_varint(bytes)?, take_varint(bytes)?);
+            self.invalid.load_interval(first, end, SequencerTime(take_varint(bytes)?));
+        }
+        let mut before = (0, 0);
+        for _ in 0..take_varint(bytes)? {
+            before = take_invalid(bytes, before)?;
+            let kept = InvalidTransaction::of_word(before.1).ok_or(EventError::OutOfRange)?;
+            self.invalid.load_transaction(WritePointer(before.0), kept);
+        }
+        Ok(())
+    }
+
+    /// Nothing is known of the times until which clients write, so as much is assumed as for a client without a deadline.
+    fn take_invalid_of_version_1(&mut self, bytes: &mut &[u8]) -> Result<(), EventError> {
+        let writes_until = self.time.plus_ms(WRITES_WITHOUT_DEADLINE_MS);
+        // Its pointers are those of the transactions that follow.
+        take_set(bytes)?;
+        take_pairs(bytes, |first, end| {
+            self.invalid.load_interval(first, end, writes_until);
+            Ok(())
+        })?;
+        take_pairs(bytes, |tx, word| {
+            let kept = InvalidTransaction::of_word(word).ok_or(EventError::OutOfRange)?;
+            self.invalid.load_transaction(WritePointer(tx), InvalidTransaction { writes_until, ..kept });
+            Ok(())
+        })
     }
 
     fn take_checkpoints(&mut self, bytes: &mut &[u8]) -> Result<(), EventError> {
@@ -154,20 +197,36 @@ impl Published {
             }
             if let Some(open) = self.open.get_mut(WritePointer(tx)) {
                 open.checkpoints = u32::try_from(count).map_err(|_| EventError::OutOfRange)?;
+                self.checkpoints.insert(tx, pointers);
+            } else if !pointers.is_empty() && self.invalid.get(WritePointer(tx)).is_some() {
+                self.invalid.load_further(WritePointer(tx), pointers);
+            } else {
+                return Err(EventError::OutOfRange);
             }
-            self.checkpoints.insert(tx, pointers);
         }
         Ok(())
     }
 }
 
-fn invalid_word(details: &InvalidTransaction) -> u64 {
-    (details.cause as u64) << 1 | u64::from(details.kind == Kind::Long)
+/// Writes an invalid transaction against the one before: the distance of the pointers, the distance of the times until
+/// which they are written under, and kind and cause, as they stand in the low bits of the word.
+fn put_invalid(out: &mut Vec<u8>, before: (u64, u64), (tx, word): (u64, u64)) -> (u64, u64) {
+    let later = (word >> 4).wrapping_sub(before.1 >> 4) as i64;
+    put_varint(out, tx - before.0);
+    put_varint(out, (((later << 1) ^ (later >> 63)) as u64) << 4 | (word & 15));
+    (tx, word)
 }
 
-fn invalid_of(word: u64) -> Result<InvalidTransaction, EventError> {
-    let cause = u8::try_from(word >> 1).ok().and_then(InvalidCause::from_u8).ok_or(EventError::OutOfRange)?;
-    Ok(InvalidTransaction { kind: if word & 1 != 0 { Kind::Long } else { Kind::Short }, cause })
+fn take_invalid(bytes: &mut &[u8], before: (u64, u64)) -> Result<(u64, u64), EventError> {
+    let tx = before.0.checked_add(take_varint(bytes)?).ok_or(EventError::OutOfRange)?;
+    let packed = take_varint(bytes)?;
+    let zigzag = packed >> 4;
+    let later = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+    let until = (before.1 >> 4).wrapping_add(later as u64);
+    if until >> 58 != 0 {
+        return Err(EventError::OutOfRange);
+    }
+    Ok((tx, until << 4 | (packed & 15)))
 }
 
 fn put_pairs(out: &mut Vec<u8>, pairs: impl Iterator<Item = (u64, u64)> + Clone) {
@@ -216,6 +275,8 @@ fn take_set(bytes: &mut &[u8]) -> Result<PointerSet, EventError> {
 mod tests {
     use super::*;
     use crate::event::{Begin, Event, IdBytes, PointerContext};
+    use crate::stores::StoreName;
+    use crate::transaction::InvalidCause;
 
     fn state(with_checkpoints: bool) -> Published {
         let mut state = Published::new(4096);
@@ -249,6 +310,12 @@ mod tests {
             let checkpoint = |tx, pointer| Event::Checkpoint { tx: WritePointer(tx), pointer: WritePointer(pointer) };
             events.extend([checkpoint(607, 3_000), checkpoint(608, 3_001), checkpoint(607, 3_002)]);
             events.push(Event::Invalidated { tx: WritePointer(608), cause: InvalidCause::Asked });
+            events
+                .extend([609, 604].map(|tx| Event::Invalidated { tx: WritePointer(tx), cause: InvalidCause::Settled }));
+            events.push(Event::Start { boot: 10, first: WritePointer(9_000), time: SequencerTime(5) });
+            let [a, b] = ["a", "b"].map(|name| StoreName::new(name).unwrap());
+            events.extend([&a, &b].map(|name| Event::StoreRegistered { name: name.clone(), at_ms: 7 }));
+            events.push(Event::StoreCleaned { name: b, bound: WritePointer(604), at_ms: 8 });
         }
         for event in events {
             let mut bytes = Vec::new();
@@ -263,21 +330,31 @@ mod tests {
     #[test]
     fn an_image_reads_back_as_the_state_it_was_taken_of() {
         let mut state = state(true);
-        let image = state.save_image();
-        assert_same(&mut state, &image);
+        assert_eq!((state.invalid().intervals.len(), state.stores().len()), (1, 2));
+        let read = Published::load_image(&state.save_image(), 4096).unwrap();
+        assert_same(&mut state, read);
     }
 
     #[test]
     fn an_image_of_version_1_reads_as_the_state_it_was_taken_of() {
-        assert_same(&mut state(false), include_bytes!("../tests/golden/image-1.bin"));
+        let mut state = state(false);
+        let read = Published::load_image(include_bytes!("../tests/golden/image-1.bin"), 4096).unwrap();
+        // It does not say until when clients write, so a day is assumed.
+        let writes_until = state.time.plus_ms(WRITES_WITHOUT_DEADLINE_MS);
+        for (tx, word) in state.invalid.words().collect::<Vec<_>>() {
+            let kept = InvalidTransaction { writes_until, ..InvalidTransaction::of_word(word).unwrap() };
+            state.invalid.load_transaction(WritePointer(tx), kept);
+        }
+        assert_same(&mut state, read);
     }
 
-    fn assert_same(state: &mut Published, image: &[u8]) {
-        let mut read = Published::load_image(image, 4096).unwrap();
+    fn assert_same(state: &mut Published, mut read: Published) {
         read.number = state.number;
         let (old, new) = (state.next_snapshot(), read.next_snapshot());
         assert_eq!(old.digest(), new.digest());
         assert_eq!((&old.in_progress, &old.invalid), (&new.in_progress, &new.invalid));
+        assert!(state.invalid.intervals().eq(read.invalid.intervals()));
+        assert_eq!(state.stores(), read.stores());
         for tx in (90..3_100).map(WritePointer) {
             assert_eq!(state.status(tx), read.status(tx));
             assert_eq!(state.open_transaction(tx), read.open_transaction(tx));

@@ -153,6 +153,33 @@ impl PointerSet {
         }
     }
 
+    /// Removes every pointer below `end`.
+    pub fn remove_below(&mut self, end: WritePointer) {
+        let (last, ..) = place(end.0);
+        let whole = self.pages.partition_point(|page| page.chunks.last().is_some_and(|chunk| chunk.number < last));
+        for page in self.pages.drain(..whole) {
+            for chunk in page.chunks.iter() {
+                for (index, word) in chunk.words.into_iter().enumerate() {
+                    self.len -= u64::from(word.count_ones());
+                    for bit in bits(word) {
+                        self.digest ^= mix(chunk_start(chunk.number) + 64 * index as u64 + bit);
+                    }
+                }
+            }
+        }
+        let Some(first) = self.pages.first().filter(|page| page.first <= last) else { return };
+        let cut: Vec<u64> =
+            first.chunks.iter().map(|chunk| chunk.number).take_while(|number| *number <= last).collect();
+        for number in cut {
+            let mut words = self.words(number);
+            for (index, word) in words.iter_mut().enumerate() {
+                let below = end.0.saturating_sub(chunk_start(number) + 64 * index as u64).min(64);
+                *word &= !bits_between(0, below);
+            }
+            self.put_chunk(number, words);
+        }
+    }
+
     /// Calls `visit` with every chunk in which this set differs from `base`, in ascending order, and this set's bits.
     pub fn for_each_difference(&self, base: &PointerSet, mut visit: impl FnMut(u64, ChunkWords)) {
         let (mut mine, mut theirs) = (Cursor::new(self), Cursor::new(base));
@@ -387,7 +414,12 @@ mod tests {
             for step in 0..600 {
                 let pointer = 1_000_000 + random.u64(..spread);
                 let context = format!("seed {seed} step {step}");
-                match random.u64(..10) {
+                match random.u64(..11) {
+                    10 => {
+                        let end = pointer.saturating_sub(spread - spread / 8);
+                        set.remove_below(WritePointer(end));
+                        model = model.split_off(&end);
+                    }
                     0..=4 => assert_eq!(set.insert(WritePointer(pointer)), model.insert(pointer), "{context}"),
                     5..=7 => assert_eq!(set.remove(WritePointer(pointer)), model.remove(&pointer), "{context}"),
                     8 => {

@@ -15,11 +15,13 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Begin, Event, IdBytes};
+use crate::invalid::{InvalidTransaction, Invalids, StillWriting, WRITES_WITHOUT_DEADLINE_MS};
 use crate::open_set::OpenSet;
 use crate::outcomes::Outcomes;
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
 use crate::pointer_set::PointerSet;
 use crate::snapshot::{InvalidSet, Snapshot, SnapshotId};
+use crate::stores::Stores;
 use crate::transaction::{InvalidCause, Kind, OpenTransaction, SURVIVOR_TIMEOUT_MS_MIN, Status};
 
 /// The published state; see the head of this file.
@@ -43,21 +45,12 @@ pub struct Published {
     /// Jumps of the counter at or above `known_to`: where a range ended, where the next one starts.
     pub(crate) jumps: VecDeque<(u64, u64)>,
     pub(crate) in_progress: PointerSet,
-    pub(crate) invalid: Arc<InvalidSet>,
-    pub(crate) invalid_details: FxHashMap<u64, InvalidTransaction>,
+    pub(crate) invalid: Invalids,
     pub(crate) open: OpenSet,
-    /// The further pointers of open and of invalid transactions, ascending.
+    /// The further pointers of open transactions, ascending.
     pub(crate) checkpoints: FxHashMap<u64, Vec<WritePointer>>,
     pub(crate) outcomes: Outcomes,
-}
-
-/// What is kept of an invalid transaction beside its pointer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InvalidTransaction {
-    /// A SHORT may still report a clean rollback; a LONG may not.
-    pub kind: Kind,
-    /// Why it is invalid.
-    pub cause: InvalidCause,
+    pub(crate) stores: Stores,
 }
 
 /// What the owner of the decided state has to do for an event that was published.
@@ -118,11 +111,11 @@ impl Published {
             named_to: 0,
             jumps: VecDeque::new(),
             in_progress: PointerSet::new(),
-            invalid: Arc::default(),
-            invalid_details: FxHashMap::default(),
+            invalid: Invalids::default(),
             open: OpenSet::default(),
             checkpoints: FxHashMap::default(),
             outcomes: Outcomes::new(outcomes_max),
+            stores: Stores::default(),
         }
     }
 
@@ -148,16 +141,40 @@ impl Published {
             Event::Aborted { tx } => self.abort(*tx),
             Event::Invalidated { tx, cause } => {
                 let (open, checkpoints) = self.end_open("invalidation", *tx)?;
-                self.add_invalid(*tx, InvalidTransaction { kind: open.kind, cause: *cause }, checkpoints);
+                let writes_until = match open.deadline {
+                    SequencerTime::NEVER => self.time.plus_ms(WRITES_WITHOUT_DEADLINE_MS),
+                    deadline => deadline,
+                };
+                self.invalid.insert(
+                    *tx,
+                    InvalidTransaction { kind: open.kind, cause: *cause, writes_until },
+                    checkpoints,
+                );
                 Ok(ended(&open))
             }
             Event::Checkpoint { tx, pointer } => self.checkpoint(*tx, *pointer),
             Event::Truncate { tx } => {
-                self.truncate(*tx);
+                if !self.invalid.remove(*tx) {
+                    self.invalid.remove_interval(*tx);
+                }
                 Ok(Applied::Nothing)
             }
             Event::TruncateBefore { bound } => {
-                self.truncate_before(*bound);
+                self.invalid.remove_before(*bound);
+                Ok(Applied::Nothing)
+            }
+            Event::StoreRegistered { name, at_ms } => {
+                self.stores.register(name, *at_ms);
+                Ok(Applied::Nothing)
+            }
+            Event::StoreCleaned { name, bound, at_ms } => {
+                self.stores.cleaned(name, *bound, *at_ms);
+                self.prune();
+                Ok(Applied::Nothing)
+            }
+            Event::StoreRemoved { name } => {
+                self.stores.remove(name);
+                self.prune();
                 Ok(Applied::Nothing)
             }
             Event::Finished { first, count } => {
@@ -191,7 +208,7 @@ impl Published {
             read_pointer: self.read_pointer,
             csn: self.csn,
             in_progress: self.in_progress.clone(),
-            invalid: self.invalid.clone(),
+            invalid: self.invalid.set().clone(),
         })
     }
 
@@ -199,7 +216,7 @@ impl Published {
     pub fn differs_from(&self, snapshot: &Snapshot) -> bool {
         (self.read_pointer, self.csn) != (snapshot.read_pointer, snapshot.csn)
             || self.in_progress.digest() != snapshot.in_progress.digest()
-            || self.invalid.version != snapshot.invalid.version
+            || self.invalid.set().version != snapshot.invalid.version
     }
 
     /// True if the process before stopped cleanly and none has started since.
@@ -212,13 +229,13 @@ impl Published {
         if let Some(open) = self.open.get(tx) {
             return if open.refused { Status::Refused } else { Status::Open };
         }
-        if let Some(invalid) = self.invalid_details.get(&tx.0) {
+        if let Some(invalid) = self.invalid.get(tx) {
             return Status::Invalid(invalid.cause);
         }
         if let Some(status) = self.outcomes.get(tx) {
             return status;
         }
-        match self.invalid.contains(tx) {
+        match self.invalid.set().contains(tx) {
             true => Status::Invalid(InvalidCause::Unaccounted),
             false => Status::Forgotten,
         }
@@ -226,19 +243,38 @@ impl Published {
 
     /// How many invalid transactions and intervals begin below a pointer.
     pub fn invalid_before(&self, bound: WritePointer) -> u64 {
-        let single = self.invalid_details.keys().filter(|tx| **tx < bound.0).count();
-        let whole = self.invalid.intervals.iter().filter(|(first, _)| *first < bound.0).count();
-        (single + whole) as u64
+        self.invalid.count_before(bound)
     }
 
     /// What is kept of an invalid transaction.
     pub fn invalid_transaction(&self, tx: WritePointer) -> Option<InvalidTransaction> {
-        self.invalid_details.get(&tx.0).copied()
+        self.invalid.get(tx)
+    }
+
+    /// The invalid transactions after this one, ascending. Intervals are in [`Published::invalid`].
+    pub fn invalid_after(&self, tx: WritePointer) -> impl Iterator<Item = (WritePointer, InvalidTransaction)> + '_ {
+        self.invalid.after(tx)
     }
 
     /// The invalid pointers and intervals.
     pub fn invalid(&self) -> &InvalidSet {
-        &self.invalid
+        self.invalid.set()
+    }
+
+    /// Number of invalid transactions, with all their pointers counted once, and each interval too.
+    pub fn invalid_len(&self) -> u64 {
+        self.invalid.transactions() + self.invalid.set().intervals.len() as u64
+    }
+
+    /// The first invalid transaction or interval under which somebody may have written later than `time`. Times that are
+    /// asked about do not go back.
+    pub fn first_writing_after(&mut self, time: SequencerTime) -> Option<StillWriting> {
+        self.invalid.first_writing_after(time)
+    }
+
+    /// The stores that say what they have cleaned.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
     }
 
     /// The open transactions, in no order.
@@ -258,7 +294,7 @@ impl Published {
 
     /// The further pointers of an open or invalid transaction, ascending.
     pub fn checkpoints(&self, tx: WritePointer) -> &[WritePointer] {
-        self.checkpoints.get(&tx.0).map_or(&[], Vec::as_slice)
+        self.checkpoints.get(&tx.0).or_else(|| self.invalid.further(tx)).map_or(&[], Vec::as_slice)
     }
 
     /// Calls `name` with every open transaction whose deadline has passed, at most 64 ms late.
@@ -337,8 +373,8 @@ impl Published {
             self.outcomes.aborted(tx);
             return Ok(ended(&open));
         }
-        if self.invalid_details.get(&tx.0).is_some_and(|invalid| invalid.kind == Kind::Short) {
-            self.forget_invalid(tx);
+        if self.invalid.get(tx).is_some_and(|invalid| invalid.kind == Kind::Short) {
+            self.invalid.remove(tx);
             self.outcomes.aborted(tx);
         }
         // Else two clients reported the same rollback; the first one's word stands.
@@ -361,30 +397,10 @@ impl Published {
         Ok(Applied::Nothing)
     }
 
-    /// Forgets an invalid transaction, or a whole interval by its first pointer: it excludes nothing any more.
-    fn truncate(&mut self, tx: WritePointer) {
-        if self.invalid_details.contains_key(&tx.0) {
-            self.forget_invalid(tx);
-        } else if let Some(place) = self.invalid.intervals.iter().position(|(first, _)| *first == tx.0) {
-            let invalid = Arc::make_mut(&mut self.invalid);
-            invalid.intervals.remove(place);
-            invalid.version += 1;
-        }
-    }
-
-    /// Forgets every invalid transaction below `bound`, with all of its pointers.
-    fn truncate_before(&mut self, bound: WritePointer) {
-        let below: Vec<u64> = self.invalid_details.keys().copied().filter(|tx| *tx < bound.0).collect();
-        for tx in below {
-            self.forget_invalid(WritePointer(tx));
-        }
-        if self.invalid.intervals.first().is_some_and(|(first, _)| *first < bound.0) {
-            let invalid = Arc::make_mut(&mut self.invalid);
-            invalid.intervals.retain_mut(|(first, end)| {
-                *first = (*first).max(bound.0);
-                first < end
-            });
-            invalid.version += 1;
+    /// What every store has cleaned stands in nobody's data, so nobody needs to be told to exclude it.
+    fn prune(&mut self) {
+        if let Some(bound) = self.stores.cleaned_to() {
+            self.invalid.prune_to(bound);
         }
     }
 
@@ -401,8 +417,7 @@ impl Published {
         self.open = OpenSet::default();
         self.account_to(floor.0);
         self.in_progress = PointerSet::new();
-        self.invalid = Arc::new(InvalidSet { version: self.invalid.version + 1, ..InvalidSet::default() });
-        self.invalid_details.clear();
+        self.invalid.clear();
         self.checkpoints.clear();
         self.outcomes.clear();
         self.read_pointer = WritePointer(floor.0.saturating_sub(1)).max(self.read_pointer);
@@ -416,7 +431,7 @@ impl Published {
             return Err(ApplyError::Backwards { old_end: self.first_free(), new_start: first });
         }
         if self.stopped_at.take().is_none() {
-            self.exclude_unaccounted();
+            self.exclude_unaccounted(time.plus_ms(WRITES_WITHOUT_DEADLINE_MS));
         } else {
             self.account_to(self.named_to);
         }
@@ -430,25 +445,20 @@ impl Published {
         Ok(Applied::Nothing)
     }
 
-    fn exclude_unaccounted(&mut self) {
+    fn exclude_unaccounted(&mut self, writes_until: SequencerTime) {
         self.account_to(self.named_to);
         let further: FxHashSet<WritePointer> = self.checkpoints.values().flatten().copied().collect();
         let is_known = |pointer: &WritePointer| self.open.get(*pointer).is_some() || further.contains(pointer);
         let lost: Vec<WritePointer> = self.in_progress.iter().filter(|pointer| !is_known(pointer)).collect();
+        let kept = InvalidTransaction { kind: Kind::Long, cause: InvalidCause::Unaccounted, writes_until };
         for tx in lost {
             self.in_progress.remove(tx);
-            let details = InvalidTransaction { kind: Kind::Long, cause: InvalidCause::Unaccounted };
-            self.add_invalid(tx, details, Vec::new());
+            self.invalid.insert(tx, kept, Vec::new());
         }
         // Nothing in `[named_to, window_end)` was named, but all of it might have been handed out.
         let (first, end) = (self.named_to.max(self.known_to), self.window_end.0);
         if first < end && self.named_to > 0 {
-            let invalid = Arc::make_mut(&mut self.invalid);
-            match invalid.intervals.last_mut() {
-                Some(last) if last.1 == first => last.1 = end,
-                _ => invalid.intervals.push((first, end)),
-            }
-            invalid.version += 1;
+            self.invalid.add_interval(first, end, writes_until);
         }
     }
 
@@ -477,29 +487,6 @@ impl Published {
         self.account_for(first.0, end);
         self.named_to = self.named_to.max(end);
         self.read_pointer = self.read_pointer.max(WritePointer(end - 1));
-    }
-
-    fn add_invalid(&mut self, tx: WritePointer, details: InvalidTransaction, checkpoints: Vec<WritePointer>) {
-        let invalid = Arc::make_mut(&mut self.invalid);
-        for pointer in checkpoints.iter().chain([&tx]) {
-            invalid.pointers.insert(*pointer);
-        }
-        invalid.version += 1;
-        self.invalid_details.insert(tx.0, details);
-        if !checkpoints.is_empty() {
-            self.checkpoints.insert(tx.0, checkpoints);
-        }
-    }
-
-    /// An invalid transaction excludes nothing any more, nor do its further pointers.
-    fn forget_invalid(&mut self, tx: WritePointer) {
-        self.invalid_details.remove(&tx.0);
-        let checkpoints = self.checkpoints.remove(&tx.0).unwrap_or_default();
-        let invalid = Arc::make_mut(&mut self.invalid);
-        for pointer in checkpoints.iter().chain([&tx]) {
-            invalid.pointers.remove(*pointer);
-        }
-        invalid.version += 1;
     }
 
     /// Takes `[first, end)` out of what is in progress, and marks everything below that was handed out and is not known

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use seriatim_core::{
     Advice, BeginError, ChangeSet, Changes, Checkpointing, CommitError, CommitNumber, Decision, End, Full,
-    InvalidCause, LabelId, Owner, Scratch, Sequencer, Status, Submission, Ticket, WritePointer,
+    InvalidCause, Kind, OpenView, Owner, Scratch, Sequencer, SequencerTime, Status, Submission, Ticket, WritePointer,
 };
 use seriatim_wal::Storage;
 use seriatim_wire::{
@@ -129,7 +129,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 | Request::Checkpoint(_)
                 | Request::Truncate(_)
                 | Request::TruncateBefore { .. }
-        );
+        ) || matches!(request, Request::Store(request) if request.changes());
         if changes && self.publication.has_no_room() {
             let message = "the log has no room for another segment; nothing was done";
             return ErrorReply::new(ErrorCode::DiskFull, message).encode(&mut connection.output, id);
@@ -150,7 +150,10 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 reply::snapshot(&mut connection.output, id, self.publication.snapshot(), base.map(AsRef::as_ref));
             }
             Request::Timestamps { count } => self.timestamps(connection, id, count),
-            Request::State => reply::state(&mut connection.output, id, &self.state(now)),
+            Request::State => {
+                let state = self.state(now);
+                reply::state(&mut connection.output, id, &state);
+            }
             Request::List(list) => self.list(connection, id, &list, now),
             Request::Reset { store } => self.reset(connection, id, store.0),
             Request::Ping(bytes) => reply::ping(&mut connection.output, id, bytes),
@@ -160,6 +163,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             Request::TruncateBefore { bound } => self.truncate_before(connection, id, bound),
             Request::Fence { timeout_ms } => self.fence(connection, id, timeout_ms, now),
             Request::Image(request) => self.image(connection, id, &request, now),
+            Request::Store(request) => self.store(connection, id, request, now),
         }
     }
 
@@ -436,7 +440,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
 
     /// The first `max` open transactions behind `after`. Walks the whole table, and keeps no more than it lists.
     fn list_open(&self, after: WritePointer, max: usize, now: Now) -> Vec<Listed> {
-        let mut entries: BTreeMap<WritePointer, (Listed, LabelId)> = BTreeMap::new();
+        let mut entries: BTreeMap<WritePointer, OpenView> = BTreeMap::new();
         self.publication.core().for_each_open(|open| {
             let is_full = entries.len() == max;
             if open.tx <= after || (is_full && entries.last_key_value().is_some_and(|(last, _)| open.tx > *last)) {
@@ -445,33 +449,18 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             if is_full {
                 entries.pop_last();
             }
-            let remaining = open.deadline.0.saturating_sub(now.sequencer.0);
-            let listed = Listed {
-                tx: open.tx,
-                count: 1,
-                status: open.status,
-                kind: open.kind,
-                deferred: open.deferred,
-                detached: open.detached,
-                remaining_ms: (open.deadline != seriatim_core::SequencerTime::NEVER).then_some(remaining),
-                session: open.owner,
-                snapshot: open.snapshot,
-                checkpoints: open.checkpoints,
-                label: None,
-            };
-            entries.insert(open.tx, (listed, open.label));
+            entries.insert(open.tx, *open);
         });
-        let labelled = |(listed, label)| Listed { label: self.publication.core().label(label), ..listed };
-        entries.into_values().map(labelled).collect()
+        entries.values().map(|open| listed(open, self.publication.core(), now)).collect()
     }
 
     fn list_invalid(&self, after: WritePointer, max: usize) -> Vec<Listed> {
         let published = self.publication.published();
-        let listed = |tx: WritePointer, count: u64| Listed {
+        let listed = |tx: WritePointer, count: u64, kind: Kind, cause: InvalidCause| Listed {
             tx,
             count,
-            status: published.status(tx),
-            kind: published.invalid_transaction(tx).map_or(seriatim_core::Kind::Long, |invalid| invalid.kind),
+            status: Status::Invalid(cause),
+            kind,
             deferred: false,
             detached: false,
             remaining_ms: None,
@@ -480,14 +469,16 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             checkpoints: published.checkpoints(tx).len() as u32,
             label: None,
         };
-        let invalid = published.invalid();
-        let single = invalid.pointers.iter().filter(|tx| *tx > after).take(max).map(|tx| listed(tx, 1));
-        let whole = invalid.intervals.iter().filter(|(first, _)| *first > after.0).take(max);
-        single.chain(whole.map(|(first, end)| listed(WritePointer(*first), end - first))).collect()
+        let single = published.invalid_after(after).take(max).map(|(tx, kept)| listed(tx, 1, kept.kind, kept.cause));
+        let whole = published.invalid().intervals.iter().filter(|(first, _)| *first > after.0).take(max);
+        let whole =
+            whole.map(|(first, end)| listed(WritePointer(*first), end - first, Kind::Long, InvalidCause::Unaccounted));
+        single.chain(whole).collect()
     }
 
     /// The counters; what the desk does not know of is left for the pipeline.
-    pub fn state(&self, now: Now) -> State {
+    pub fn state(&mut self, now: Now) -> State {
+        let visibility_bound = self.publication.visibility_bound(now);
         let (publication, published) = (&self.publication, self.publication.published());
         let snapshot = publication.snapshot();
         State {
@@ -500,7 +491,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             csn: published.csn(),
             next_pointer: publication.next_pointer(),
             window_end: published.window_end(),
-            settled: snapshot.settled(),
+            visibility_bound,
             open: publication.core().open_len(),
             invalid: published.invalid().len(),
             excluded: snapshot.excluded_len(),
@@ -542,7 +533,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         let mut orphans = Vec::new();
         core.for_each_open(|open| {
             let may_end = matches!(open.status, Status::Open | Status::Refused);
-            if may_end && open.kind == seriatim_core::Kind::Short && !open.detached && is_gone(open.owner) {
+            if may_end && open.kind == Kind::Short && !open.detached && is_gone(open.owner) {
                 orphans.push((open.tx, open.deferred));
             }
         });
@@ -554,6 +545,24 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             };
             !matches!(end, End::Denied(_))
         })
+    }
+}
+
+/// An open transaction as a line of a list.
+pub(crate) fn listed(open: &OpenView, core: &Sequencer, now: Now) -> Listed {
+    let remaining = open.deadline.0.saturating_sub(now.sequencer.0);
+    Listed {
+        tx: open.tx,
+        count: 1,
+        status: open.status,
+        kind: open.kind,
+        deferred: open.deferred,
+        detached: open.detached,
+        remaining_ms: (open.deadline != SequencerTime::NEVER).then_some(remaining),
+        session: open.owner,
+        snapshot: open.snapshot,
+        checkpoints: open.checkpoints,
+        label: core.label(open.label),
     }
 }
 

@@ -8,7 +8,7 @@
 //! Durability, refusals and snapshots are those of the server; so is what a crash leaves.
 
 mod lead;
-mod upkeep;
+pub(crate) mod upkeep;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

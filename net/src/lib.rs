@@ -3,6 +3,7 @@
 //! [`pipeline`] spells the way of a request out in order; whoever has read it has read the program.
 #![forbid(unsafe_code)]
 
+mod bounds;
 mod clock;
 mod connection;
 mod desk;
@@ -21,6 +22,7 @@ mod upkeep;
 
 pub use clock::{Clock, Now, START_AHEAD_MS_MAX, STEP_MS_MAX, SystemClock, Times};
 pub use connection::OUTPUT_BYTES_MAX;
+pub use embedded::upkeep::StoreError;
 pub use embedded::{Embedded, EmbeddedError};
 pub use failure::{Failure, ReplayError, StartError};
 pub use network::{ConnectionId, Network, NetworkEvent, ReadOutcome};

@@ -49,18 +49,11 @@ pub struct ServerLimits {
     pub connections_max: usize,
     /// How long the open SHORT transactions of a session outlive its last connection. Default 5 s.
     pub grace_ms: u64,
-    /// Maximum age of a snapshot that a client reads through without a transaction. Default 60 s.
-    pub snapshot_age_ms: u32,
 }
 
 impl Default for ServerLimits {
     fn default() -> ServerLimits {
-        ServerLimits {
-            body_bytes_max: seriatim_wire::BODY_BYTES_MAX,
-            connections_max: 10_000,
-            grace_ms: 5_000,
-            snapshot_age_ms: 60_000,
-        }
+        ServerLimits { body_bytes_max: seriatim_wire::BODY_BYTES_MAX, connections_max: 10_000, grace_ms: 5_000 }
     }
 }
 
@@ -143,10 +136,10 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         self.desk.publication.start_image();
     }
 
-    /// What garbage collection may go by: versions at or below are settled for everybody who reads in a transaction, so of
-    /// each key's the newest one that counts in the snapshot will do. Who reads through a snapshot alone is not in it.
+    /// What garbage collection may go by: versions at or below are settled for everybody who reads, so of each key's the
+    /// newest one that counts in the snapshot will do.
     pub fn visibility_bound(&mut self) -> (WritePointer, Arc<Snapshot>) {
-        (self.desk.publication.visibility_bound(), self.desk.publication.snapshot().clone())
+        (self.desk.publication.visibility_bound(self.now), self.desk.publication.snapshot().clone())
     }
 
     /// One turn: every request that has arrived goes as far as it can.
@@ -359,7 +352,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
                 body_bytes: self.limits.body_bytes_max,
                 change_ids: limits.change_ids_max as u32,
                 block: limits.block_max,
-                snapshot_age_ms: self.limits.snapshot_age_ms,
+                snapshot_age_ms: self.desk.publication.snapshot_age_ms(),
                 grace_ms: self.limits.grace_ms as u32,
             },
         };

@@ -24,6 +24,7 @@ use seriatim_core::{
 };
 use seriatim_wal::{AppendError, Log, SaveError, Storage, StoreId, SubmitError};
 
+use crate::bounds::Bounds;
 use crate::clock::Now;
 use crate::failure::Failure;
 use crate::fences::Fences;
@@ -74,6 +75,7 @@ pub(crate) struct Publication<S: Storage, P> {
     image_at_bytes: u64,
     no_room: bool,
     said_shortage: bool,
+    bounds: Bounds,
     pub(crate) fences: Fences,
     pub(crate) statistics: Statistics,
     /// What the planted early publisher has still to see durable.
@@ -85,7 +87,9 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     pub(crate) fn new(ready: Ready<S>, options: &Options) -> Publication<S, P> {
         let Ready { publisher, published, log, store, snapshot, .. } = ready;
         let csn = published.csn();
+        let acknowledged = published.stores().iter().map(|(_, store)| store.bound).max();
         Publication {
+            bounds: Bounds::new(options, acknowledged.unwrap_or_default()),
             core: publisher.sequencer().clone(),
             window_asked: published.window_end(),
             publisher,
@@ -122,6 +126,12 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     /// The published state.
     pub(crate) fn published(&self) -> &Published {
         &self.published
+    }
+
+    /// What the bounds of garbage collection are found from: the published state, the publisher, what is remembered, and
+    /// the end of the tickets that are published.
+    pub(crate) fn for_bounds(&mut self) -> (&mut Published, &mut Publisher, &mut Bounds, u64) {
+        (&mut self.published, &mut self.publisher, &mut self.bounds, self.released_to)
     }
 
     pub(crate) fn log(&self) -> &Log<S> {
@@ -194,18 +204,6 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         self.recent.get(usize::try_from(place).ok()?)
     }
 
-    /// The greatest version that is settled for everybody who reads in a transaction, published or not yet. Walks over
-    /// everything that is open.
-    pub(crate) fn visibility_bound(&mut self) -> WritePointer {
-        let published = self.released_to.checked_sub(1).map(Ticket);
-        let begins = self.publisher.settled_floor(published);
-        if P::bound_by_pointers() {
-            let smallest = self.published.open().map(|open| open.tx.0 - 1).min();
-            return smallest.map_or(self.published.read_pointer(), WritePointer);
-        }
-        self.published.open().map(|open| open.settled).fold(begins, WritePointer::min)
-    }
-
     /// The oldest snapshot that may be the base of a difference.
     pub(crate) fn oldest(&self) -> &Arc<Snapshot> {
         self.recent.front().expect("there is always a newest snapshot")
@@ -256,6 +254,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         });
         self.publisher.refuse_long(self.published.invalid().len() >= self.invalid_max);
         self.fences.count(&self.published, self.released_to);
+        let newest = self.recent.back().expect("there is always a newest snapshot");
+        self.bounds.note(now.monotonic, || newest.settled());
         self.say_statistics(now);
     }
 

@@ -31,6 +31,12 @@ pub struct Options {
     pub outcomes_max: usize,
     /// Transactions that may be invalid before LONG begins are refused. Default 10 million.
     pub invalid_max: u64,
+    /// Maximum age of a snapshot that somebody reads through without a transaction, in ms. Default 60 s. Versions that
+    /// such a reader may need are kept a second longer.
+    pub snapshot_age_ms: u32,
+    /// How long after its deadline a write of an invalid transaction may still reach a store, in ms. Default 60 s. Before
+    /// that it is neither cleaned out of stores nor forgotten.
+    pub write_delay_ms: u64,
     /// Settings of the log.
     pub log: LogOptions,
     /// Follow the wall clock at start however far it is ahead of the last durable time.
@@ -45,6 +51,8 @@ impl Default for Options {
             limits: Limits::default(),
             outcomes_max: OUTCOMES_MAX_DEFAULT,
             invalid_max: 10_000_000,
+            snapshot_age_ms: 60_000,
+            write_delay_ms: 60_000,
             log: LogOptions::default(),
             accept_clock: false,
             on_replay: |_| (),
@@ -188,12 +196,13 @@ pub(crate) fn apply_group(
     mut each: impl FnMut(&Event<IdBytes<'_>>, Applied),
 ) -> Result<(), (Lsn, ReplayError)> {
     let mut context = PointerContext::default();
+    // Its events were decided at this time or before.
+    published.set_time(SequencerTime(group.stamp().sequencer_time_ms));
     for record in group.records() {
         let at = |error: ReplayError| (record.lsn, error);
         let (event, applied) = apply_event(published, record.kind, record.payload, &mut context).map_err(at)?;
         each(&event, applied);
     }
-    published.set_time(SequencerTime(group.stamp().sequencer_time_ms));
     Ok(())
 }
 

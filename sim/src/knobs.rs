@@ -116,7 +116,8 @@ impl Knobs {
             block_max: 1 << 10,
             ..Limits::default()
         };
-        let mut options = Options { limits, outcomes_max: 16 << rng.u32(..6), ..Options::default() };
+        let snapshot_age_ms = rng.u32(100..4_000);
+        let mut options = Options { limits, outcomes_max: 16 << rng.u32(..6), snapshot_age_ms, ..Options::default() };
         if rng.u8(..8) == 0 {
             options.invalid_max = rng.u64(1..20);
         }
@@ -130,7 +131,6 @@ impl Knobs {
             options,
             limits: ServerLimits {
                 grace_ms: rng.u64(50..3_000),
-                snapshot_age_ms: rng.u32(100..4_000),
                 connections_max: if rng.u8(..8) == 0 { clients + rng.usize(..3) } else { 1_000 },
                 ..ServerLimits::default()
             },

@@ -300,9 +300,11 @@ impl Reference {
                 self.truncate(*tx)
             }
             Event::Tick { .. } | Event::Stop { .. } => Ok(()),
-            Event::TruncateBefore { .. } | Event::Reset { .. } => {
-                broken(law::TABLE, "an operator's event that nobody asked for")
-            }
+            Event::TruncateBefore { .. }
+            | Event::Reset { .. }
+            | Event::StoreRegistered { .. }
+            | Event::StoreCleaned { .. }
+            | Event::StoreRemoved { .. } => broken(law::TABLE, "an operator's event that nobody asked for"),
         }
     }
 

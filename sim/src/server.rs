@@ -253,7 +253,7 @@ impl World {
     pub fn bounds(&mut self) -> Option<Bounds> {
         let (now, server) = (self.clock.now_us(), self.server.as_mut()?);
         let (in_transactions, snapshot) = server.pipeline.visibility_bound();
-        let good_us = u64::from(self.knobs.limits.snapshot_age_ms) * 1_000 + 1_000_000;
+        let good_us = u64::from(self.knobs.options.snapshot_age_ms) * 1_000 + 1_000_000;
         self.settled.push_back((now, snapshot.settled()));
         while self.settled.get(1).is_some_and(|(at_us, _)| at_us + good_us < now) {
             self.settled.pop_front();

@@ -55,9 +55,19 @@ pub enum Op {
     Fence = 18,
     /// Reads the published state, page by page.
     Image = 19,
+    /// Registers a store, which says from then on what it has cleaned.
+    RegisterStore = 20,
+    /// Takes a store out.
+    RemoveStore = 21,
+    /// Asks how far stores may clean.
+    CleanBound = 22,
+    /// Says that a store holds nothing of invalid transactions up to a pointer.
+    StoreCleaned = 23,
+    /// Asks who keeps the invalid set from becoming smaller.
+    Pruning = 24,
 }
 
-const OPS: [Op; 19] = [
+const OPS: [Op; 24] = [
     Op::Hello,
     Op::Begin,
     Op::Commit,
@@ -77,6 +87,11 @@ const OPS: [Op; 19] = [
     Op::TruncateBefore,
     Op::Fence,
     Op::Image,
+    Op::RegisterStore,
+    Op::RemoveStore,
+    Op::CleanBound,
+    Op::StoreCleaned,
+    Op::Pruning,
 ];
 
 impl Op {

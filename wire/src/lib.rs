@@ -27,6 +27,7 @@ pub mod reply;
 pub mod request;
 mod snapshot;
 mod state;
+mod stores;
 mod upkeep;
 
 pub use error::{DecodeError, ErrorCode, ErrorReply};
@@ -41,6 +42,7 @@ pub use reply::{Block, Reply};
 pub use request::{BeginRequest, Request};
 pub use snapshot::{SnapshotBytes, decode_snapshot, encode_snapshot};
 pub use state::{ListKind, ListRequest, Listed, Listing, State};
+pub use stores::{CleanBound, CleanHolder, PruneReport, StoreRefusal, StoreReply, StoreRequest};
 pub use upkeep::{Fenced, IMAGE_PAGE_BYTES_MAX, ImagePage, ImageRequest, Truncated};
 
 /// The protocol's version; there has been no other.

@@ -12,6 +12,7 @@ use crate::outcome::{
 };
 use crate::snapshot::{SnapshotBytes, encode_snapshot};
 use crate::state::{Listed, Listing, State};
+use crate::stores::StoreReply;
 use crate::upkeep::{Fenced, ImagePage, Truncated};
 
 /// Neighbouring pointers.
@@ -87,6 +88,8 @@ pub enum Reply<'a> {
     Fence(Fenced),
     /// See [`Op::Image`].
     Image(ImagePage<'a>),
+    /// What registered stores hear.
+    Store(StoreReply),
     /// The request was not done.
     Error(ErrorReply<'a>),
 }
@@ -141,6 +144,9 @@ impl<'a> Reply<'a> {
             Op::TruncateBefore => Reply::TruncateBefore(Truncated::take(&mut reader)?),
             Op::Fence => Reply::Fence(Fenced::take(&mut reader)?),
             Op::Image => Reply::Image(ImagePage::take(&mut reader)?),
+            Op::RegisterStore | Op::RemoveStore | Op::CleanBound | Op::StoreCleaned | Op::Pruning => {
+                Reply::Store(StoreReply::take(request, &mut reader)?)
+            }
         };
         reader.finish()?;
         Ok(reply)
@@ -290,6 +296,13 @@ pub fn fence(out: &mut Vec<u8>, id: u64, fenced: Fenced) {
 pub fn image(out: &mut Vec<u8>, id: u64, page: ImagePage<'_>) {
     let mut frame = FrameWriter::reply(out, Op::Image, id);
     page.encode(frame.body());
+    frame.finish();
+}
+
+/// Appends what a registered store hears.
+pub fn store(out: &mut Vec<u8>, id: u64, reply: &StoreReply) {
+    let mut frame = FrameWriter::reply(out, reply.op(), id);
+    reply.encode(frame.body());
     frame.finish();
 }
 

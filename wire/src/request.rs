@@ -8,6 +8,7 @@ use crate::frame::{Frame, FrameWriter, Op};
 use crate::hello::{Hello, StoreId};
 use crate::items::{Checkpoints, CommitItems, Pointers, put_checkpoint_item, put_commit_item};
 use crate::state::ListRequest;
+use crate::stores::StoreRequest;
 use crate::upkeep::ImageRequest;
 
 /// Asks for one or more transactions with the same options, on one snapshot, with neighbouring pointers.
@@ -79,6 +80,8 @@ pub enum Request<'a> {
     },
     /// See [`Op::Image`].
     Image(ImageRequest),
+    /// What is about registered stores.
+    Store(StoreRequest<'a>),
 }
 
 impl<'a> Request<'a> {
@@ -113,6 +116,9 @@ impl<'a> Request<'a> {
             Op::TruncateBefore => Request::TruncateBefore { bound: reader.pointer()? },
             Op::Fence => Request::Fence { timeout_ms: reader.varint()? },
             Op::Image => Request::Image(ImageRequest { number: reader.u64()?, offset: reader.varint()? }),
+            Op::RegisterStore | Op::RemoveStore | Op::CleanBound | Op::StoreCleaned | Op::Pruning => {
+                Request::Store(StoreRequest::take(op, &mut reader)?)
+            }
         };
         reader.finish()?;
         Ok(request)
@@ -234,6 +240,13 @@ pub fn image(out: &mut Vec<u8>, id: u64, request: ImageRequest) {
     let mut frame = FrameWriter::request(out, Op::Image, id);
     put_u64(frame.body(), request.number);
     put_varint(frame.body(), request.offset);
+    frame.finish();
+}
+
+/// Appends a request that is about registered stores.
+pub fn store(out: &mut Vec<u8>, id: u64, request: StoreRequest<'_>) {
+    let mut frame = FrameWriter::request(out, request.op(), id);
+    request.encode(frame.body());
     frame.finish();
 }
 

@@ -33,9 +33,9 @@ pub struct State {
     pub next_pointer: WritePointer,
     /// The first write pointer that may not be handed out yet.
     pub window_end: WritePointer,
-    /// The greatest version that is settled for whoever reads the newest snapshot. Older readers may need versions that
-    /// this one does not, so it is no bound for garbage collection.
-    pub settled: WritePointer,
+    /// The visibility bound: of the versions of a key at or below it, no reader needs any but the newest that is not
+    /// invalid. 0 for the first minute of a run: snapshots of the run before may still be read through.
+    pub visibility_bound: WritePointer,
     /// Open transactions.
     pub open: u64,
     /// Invalid transactions, an interval counted once.
@@ -68,7 +68,7 @@ impl State {
             &mut self.csn.0,
             &mut self.next_pointer.0,
             &mut self.window_end.0,
-            &mut self.settled.0,
+            &mut self.visibility_bound.0,
             &mut self.open,
             &mut self.invalid,
             &mut self.excluded,
@@ -213,7 +213,7 @@ impl Listed {
         }
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Listed, DecodeError> {
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Listed, DecodeError> {
         let (tx, count, flags) = (reader.pointer()?, reader.varint()?, reader.u8()?);
         if flags & !(FLAG_LONG | FLAG_DEFERRED | FLAG_DETACHED | FLAG_REMAINING | FLAG_CHECKPOINTS | FLAG_LABEL) != 0 {
             return Err(DecodeError::UnknownFlags { what: "list entry", flags: u32::from(flags) });

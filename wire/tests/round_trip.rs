@@ -213,3 +213,18 @@ fn the_examples_in_the_protocol_page_are_what_is_written() {
     let missing: Vec<&String> = lines.iter().filter(|line| !page.lines().any(|there| there == *line)).collect();
     assert!(missing.is_empty(), "PROTOCOL.md lacks\n{}", missing.iter().map(|l| format!("{l}\n")).collect::<String>());
 }
+
+#[test]
+fn what_stores_hear_reads_back_as_it_was_written() {
+    for said in common::store_replies() {
+        let bytes = written(|out| reply::store(out, 1, &said));
+        let Reply::Store(read) = Reply::decode(&frame(&bytes)).unwrap() else { panic!("{said:?} is of another kind") };
+        assert_eq!(read, said);
+    }
+    let long = "x".repeat(65);
+    for name in ["", &long] {
+        let bytes = written(|out| request::store(out, 1, StoreRequest::Register { name }));
+        let refused = DecodeError::OutOfRange { what: "length of a store's name", value: name.len() as u64 };
+        assert_eq!(Request::decode(&frame(&bytes)).err(), Some(refused));
+    }
+}

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use seriatim_core::{Full, WritePointer};
+use seriatim_core::{Full, StoreName, WritePointer};
 use seriatim_wal::Storage;
-use seriatim_wire::{IMAGE_PAGE_BYTES_MAX, ImagePage, ImageRequest, Op, Pointers, Truncated, reply};
+use seriatim_wire::{
+    IMAGE_PAGE_BYTES_MAX, ImagePage, ImageRequest, Op, Pointers, StoreReply, StoreRequest, Truncated, reply,
+};
 
 use super::{Desk, LateReply, Latest, overloaded};
 use crate::clock::Now;
@@ -31,6 +33,11 @@ pub(super) struct HeldImage {
     reader: ConnectionId,
     file: Vec<u8>,
     read_at: Duration,
+}
+
+/// The name of a store out of a request, where it was checked.
+fn checked(name: &str) -> StoreName {
+    StoreName::new(name).expect("a name that was read has a length that may be")
 }
 
 impl<S: Storage, P: Plant> Desk<S, P> {
@@ -60,6 +67,37 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         let mut bytes = Vec::new();
         reply::truncate_before(&mut bytes, id, truncated);
         self.answer(connection, latest, LateReply::Ready(bytes));
+    }
+
+    pub(super) fn store(&mut self, connection: &mut Connection, id: u64, request: StoreRequest<'_>, now: Now) {
+        let mut latest = Latest::default();
+        let said = match request {
+            StoreRequest::Register { name } => self.publication.register_store(checked(name), now).map(|registered| {
+                let is_new = registered.map(|ticket| {
+                    ticket.into_iter().for_each(|ticket| latest.note(ticket));
+                    ticket.is_some()
+                });
+                StoreReply::Registered(is_new)
+            }),
+            StoreRequest::Remove { name } => self.publication.remove_store(checked(name)).map(|ticket| {
+                ticket.into_iter().for_each(|ticket| latest.note(ticket));
+                StoreReply::Removed(ticket.is_some())
+            }),
+            StoreRequest::CleanBound => Ok(StoreReply::CleanBound(self.publication.clean_bounds(now))),
+            StoreRequest::Cleaned { name, bound } => self
+                .publication
+                .store_cleaned(checked(name), bound, now)
+                .map(|cleaned| StoreReply::Cleaned(cleaned.map(|ticket| latest.note(ticket)))),
+            StoreRequest::Pruning => Ok(StoreReply::Pruning(Box::new(self.publication.prune_report(now)))),
+        };
+        match said {
+            Ok(said) => {
+                let mut bytes = Vec::new();
+                reply::store(&mut bytes, id, &said);
+                self.answer(connection, latest, LateReply::Ready(bytes));
+            }
+            Err(full) => overloaded(connection, id, full),
+        }
     }
 
     pub(super) fn fence(&mut self, connection: &mut Connection, id: u64, timeout_ms: u64, now: Now) {

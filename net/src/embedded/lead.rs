@@ -3,9 +3,9 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, MutexGuard};
 
-use seriatim_core::{Full, Status, Ticket, WritePointer};
+use seriatim_core::{Full, Status, StoreName, Ticket, WritePointer};
 use seriatim_wal::Storage;
-use seriatim_wire::Fenced;
+use seriatim_wire::{CleanBound, Fenced, PruneReport, StoreRefusal};
 
 use super::Shared;
 use crate::clock::{Now, SystemClock, Times};
@@ -86,6 +86,17 @@ pub(super) trait DurableHalf: Send {
     fn checkpoints(&self, tx: WritePointer) -> Vec<WritePointer>;
     fn truncate(&mut self, tx: WritePointer) -> Result<Option<Ticket>, Full>;
     fn truncate_before(&mut self, bound: WritePointer) -> Result<Result<(u64, Ticket), WritePointer>, Full>;
+    fn clean_bounds(&mut self, now: Now) -> CleanBound;
+    fn register_store(&mut self, name: StoreName, now: Now) -> Result<Result<Option<Ticket>, StoreRefusal>, Full>;
+    fn remove_store(&mut self, name: StoreName) -> Result<Option<Ticket>, Full>;
+    fn store_cleaned(
+        &mut self,
+        name: StoreName,
+        bound: WritePointer,
+        now: Now,
+    ) -> Result<Result<Ticket, StoreRefusal>, Full>;
+    fn prune_report(&mut self, now: Now) -> PruneReport;
+    fn snapshot_age_ms(&mut self) -> u32;
     fn raise_fence(&mut self, now: Now, timeout_ms: u64) -> Result<FenceId, Full>;
     fn fence_outcome(&mut self, fence: FenceId, now: Now) -> Option<Fenced>;
     fn image_file(&self) -> Vec<u8>;
@@ -135,6 +146,35 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
 
     fn truncate_before(&mut self, bound: WritePointer) -> Result<Result<(u64, Ticket), WritePointer>, Full> {
         Publication::truncate_before(self, bound)
+    }
+
+    fn clean_bounds(&mut self, now: Now) -> CleanBound {
+        Publication::clean_bounds(self, now)
+    }
+
+    fn register_store(&mut self, name: StoreName, now: Now) -> Result<Result<Option<Ticket>, StoreRefusal>, Full> {
+        Publication::register_store(self, name, now)
+    }
+
+    fn remove_store(&mut self, name: StoreName) -> Result<Option<Ticket>, Full> {
+        Publication::remove_store(self, name)
+    }
+
+    fn store_cleaned(
+        &mut self,
+        name: StoreName,
+        bound: WritePointer,
+        now: Now,
+    ) -> Result<Result<Ticket, StoreRefusal>, Full> {
+        Publication::store_cleaned(self, name, bound, now)
+    }
+
+    fn prune_report(&mut self, now: Now) -> PruneReport {
+        Publication::prune_report(self, now)
+    }
+
+    fn snapshot_age_ms(&mut self) -> u32 {
+        Publication::snapshot_age_ms(self)
     }
 
     fn raise_fence(&mut self, now: Now, timeout_ms: u64) -> Result<FenceId, Full> {

@@ -4,11 +4,26 @@ use std::io::{self, Write};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use seriatim_core::{Full, WritePointer};
-use seriatim_wire::{Fenced, Truncated};
+use seriatim_core::{Full, StoreName, WritePointer};
+use seriatim_wire::{CleanBound, Fenced, PruneReport, StoreRefusal, Truncated};
 
 use super::{Embedded, EmbeddedError, KEEPER_EVERY};
 use crate::failure::Failure;
+
+/// Why an embedded sequencer did not do what a registered store asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It would not be right.
+    #[error(transparent)]
+    Refused(#[from] StoreRefusal),
+    /// Full for the moment; nothing was done.
+    #[error("overloaded: {0}")]
+    Overloaded(#[from] Full),
+}
+
+fn refused<T>(said: Result<Result<T, StoreRefusal>, Full>) -> Result<T, EmbeddedError<StoreError>> {
+    said.map_err(StoreError::from).and_then(|said| said.map_err(StoreError::from)).map_err(EmbeddedError::Refused)
+}
 
 impl Embedded {
     /// Forgets an invalid transaction with all of its pointers, or an interval that a crash left unaccounted by its first
@@ -39,6 +54,76 @@ impl Embedded {
             }
             Err(open) => Ok(Truncated::InProgress(open)),
         }
+    }
+
+    /// Registers a store, which says from then on what it has cleaned: while it is registered, nothing is forgotten that it
+    /// may still hold. False if it was registered before. Waits until that is durable.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn register_store(&self, name: &StoreName) -> Result<bool, EmbeddedError<StoreError>> {
+        let shared = &self.house.shared;
+        let mut leader = shared.leader()?;
+        let now = leader.now();
+        let ticket = refused(leader.half.register_store(name.clone(), now))?;
+        drop(leader);
+        shared.wait_for(ticket)?;
+        Ok(ticket.is_some())
+    }
+
+    /// Takes a store out: its data is gone, or nobody reads it under transactions any more. False if it was not
+    /// registered. Waits until that is durable.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn remove_store(&self, name: &StoreName) -> Result<bool, EmbeddedError<StoreError>> {
+        let shared = &self.house.shared;
+        let ticket = refused(shared.leader()?.half.remove_store(name.clone()).map(Ok))?;
+        shared.wait_for(ticket)?;
+        Ok(ticket.is_some())
+    }
+
+    /// How far a store may clean now. Take a snapshot after this call, and clean by that.
+    ///
+    /// # Errors
+    /// If the log failed.
+    pub fn clean_bound(&self) -> Result<CleanBound, Failure> {
+        let mut leader = self.house.shared.leader()?;
+        let now = leader.now();
+        Ok(leader.half.clean_bounds(now))
+    }
+
+    /// A registered store holds no version of an invalid transaction at or below `bound`, and that is durable. What is true
+    /// of every registered store is forgotten. A lower bound than before changes nothing. Waits until that is durable.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), EmbeddedError<StoreError>> {
+        let shared = &self.house.shared;
+        let mut leader = shared.leader()?;
+        let now = leader.now();
+        let ticket = refused(leader.half.store_cleaned(name.clone(), bound, now))?;
+        drop(leader);
+        Ok(shared.wait_for(Some(ticket))?)
+    }
+
+    /// Who keeps the invalid set from becoming smaller.
+    ///
+    /// # Errors
+    /// If the log failed.
+    pub fn pruning(&self) -> Result<PruneReport, Failure> {
+        let mut leader = self.house.shared.leader()?;
+        let now = leader.now();
+        Ok(leader.half.prune_report(now))
+    }
+
+    /// How long a snapshot may be read through without a transaction.
+    ///
+    /// # Errors
+    /// If the log failed.
+    pub fn snapshot_age_max(&self) -> Result<Duration, Failure> {
+        let age_ms = self.house.shared.leader()?.half.snapshot_age_ms();
+        Ok(Duration::from_millis(u64::from(age_ms)))
     }
 
     /// Waits until every transaction that was open at this call has ended: what was committed before it has then been

@@ -35,7 +35,7 @@ impl World {
             }
             (Call::Snapshot, Heard::Snapshot(snapshot)) => {
                 let asked_us = self.worker(client, worker).asked_us;
-                let reads_to_us = asked_us + u64::from(self.knobs.limits.snapshot_age_ms) * 1_000;
+                let reads_to_us = asked_us + u64::from(self.knobs.options.snapshot_age_ms) * 1_000;
                 let job = self.job(client, worker);
                 (job.snapshot, job.reads_to_us) = (Some(snapshot), reads_to_us);
                 self.go_on(client, worker, Stage::Read(0), think_us);

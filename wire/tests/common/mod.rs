@@ -99,6 +99,15 @@ pub fn requests() -> Vec<Vec<u8>> {
     push(&mut |out| request::truncate_before(out, 13, pointer(7)));
     push(&mut |out| request::fence(out, 14, 30_000));
     push(&mut |out| request::image(out, 15, ImageRequest { number: 9, offset: 1 << 40 }));
+    for asked in [
+        StoreRequest::Register { name: "orders" },
+        StoreRequest::Remove { name: "ß" },
+        StoreRequest::CleanBound,
+        StoreRequest::Cleaned { name: "orders", bound: pointer(6) },
+        StoreRequest::Pruning,
+    ] {
+        push(&mut |out| request::store(out, 16, asked));
+    }
     push(&mut |out| request::ping(out, 10, b"are you there"));
     frames
 }
@@ -115,7 +124,7 @@ pub fn state() -> State {
         csn: CommitNumber(4),
         next_pointer: pointer(2),
         window_end: pointer(3),
-        settled: pointer(0),
+        visibility_bound: pointer(0),
         open: 5,
         invalid: 6,
         excluded: 7,
@@ -237,11 +246,45 @@ pub fn replies() -> Vec<Vec<u8>> {
         push(&mut |out| reply::fence(out, 14, fenced));
     }
     push(&mut |out| reply::image(out, 15, ImagePage { number: 9, total: 1 << 30, bytes: b"half of it" }));
+    for said in store_replies() {
+        push(&mut |out| reply::store(out, 16, &said));
+    }
     push(&mut |out| reply::ping(out, 10, b"are you there"));
     let error =
         ErrorReply { asked: 1 << 33, limit: 5, ..ErrorReply::new(ErrorCode::FrameTooLarge, "that is too much") };
     push(&mut |out| error.encode(out, 0));
     frames
+}
+
+/// One of each answer to a store.
+pub fn store_replies() -> Vec<StoreReply> {
+    let bounds = CleanBound { clean: pointer(5), visible: pointer(4) };
+    let (bound, greatest) = (pointer(9), pointer(5));
+    let stores = ["a", "b"].map(|name| {
+        let name = StoreName::new(name).unwrap();
+        (name, RegisteredStore { bound: pointer(2), registered_ms: 1 << 40, acknowledged_ms: 0 })
+    });
+    let (tx, kind, cause) = (pointer(7), Kind::Long, InvalidCause::Unaccounted);
+    let holders = [
+        CleanHolder::Nothing,
+        CleanHolder::Open(Box::new(listed().remove(0))),
+        CleanHolder::Deciding(pointer(6)),
+        CleanHolder::Writing { tx, kind, cause, remaining_ms: 60_000 },
+    ];
+    let reports = holders.map(|holder| {
+        StoreReply::Pruning(Box::new(PruneReport { bounds, invalid: 3, holder, stores: stores.to_vec() }))
+    });
+    let mut replies = vec![
+        StoreReply::Registered(Ok(true)),
+        StoreReply::Registered(Err(StoreRefusal::FULL)),
+        StoreReply::Removed(false),
+        StoreReply::CleanBound(bounds),
+        StoreReply::Cleaned(Ok(())),
+        StoreReply::Cleaned(Err(StoreRefusal::Unknown)),
+        StoreReply::Cleaned(Err(StoreRefusal::NotHandedOut { bound, greatest })),
+    ];
+    replies.extend(reports);
+    replies
 }
 
 /// The one frame in these bytes.
