@@ -85,6 +85,11 @@ pub trait System: Sized {
         self.can_commit_changes(tx, &change_set(keys))
     }
 
+    /// The commit of a transaction with checkpoints.
+    fn commit_after(&self, tx: WritePointer, keys: &[&str], checkpoints: u32) -> Result<CommitNumber, CommitError> {
+        self.submit(tx, Submission { checkpoints, ..Submission::from(&change_set(keys)) })
+    }
+
     /// The second step of a commit in two.
     fn commit_checked(&self, tx: WritePointer, keys: &[&str]) -> Result<CommitNumber, CommitError> {
         self.commit_checked_after(tx, keys, 0)
