@@ -55,7 +55,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
 
     /// What came of a fence, if that is known by now; it is forgotten then.
     pub(crate) fn fence_outcome(&mut self, fence: FenceId, now: Now) -> Option<Fenced> {
-        self.fences.outcome(fence, now.monotonic)
+        let core = self.core().clone();
+        self.fences.outcome(fence, now.monotonic, &core)
     }
 
     /// The published state as a whole image file. Copies all of it.
