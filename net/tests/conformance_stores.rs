@@ -219,7 +219,8 @@ fn the_clean_bound_stops_before_who_is_open_and_the_report_names_it<S: Upkeep>()
 
 fn the_clean_bound_stops_before_an_invalid_one_whose_client_may_still_write<S: Upkeep>() {
     let system: S = start();
-    let zombie = system.begin_with(&BeginOptions { timeout_ms: Some(3_600_000), ..BeginOptions::default() }).unwrap().tx;
+    let zombie =
+        system.begin_with(&BeginOptions { timeout_ms: Some(3_600_000), ..BeginOptions::default() }).unwrap().tx;
     assert!(system.invalidate(zombie));
     let newer = system.begin().tx;
     system.commit(newer, &[]).unwrap();
