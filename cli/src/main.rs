@@ -5,6 +5,8 @@
 
 mod bench;
 mod check;
+mod fence;
+mod image;
 mod output;
 mod serve;
 mod status;
@@ -35,6 +37,11 @@ enum Command {
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
+    /// Wait until every transaction that is open now has ended
+    Fence(fence::FenceArgs),
+    /// The published state as a file
+    #[command(subcommand)]
+    Image(image::ImageCommand),
     /// Run a check: the house under load while everything is killed, or a recorded history
     #[command(subcommand)]
     Check(check::CheckCommand),
@@ -47,6 +54,8 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Tx(command) => tx::run(&command),
+        Command::Fence(args) => fence::run(&args),
+        Command::Image(command) => image::run(&command),
         Command::Check(command) => check::run(&command),
     };
     outcome.unwrap_or_else(|error| {
