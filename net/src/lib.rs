@@ -11,6 +11,7 @@ mod embedded;
 mod failure;
 mod fences;
 mod image_file;
+mod large_sets;
 mod network;
 mod pipeline;
 mod plant;
