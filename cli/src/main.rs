@@ -48,8 +48,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", "warn")).init();
-    let outcome = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    // A server says how it is, others what went wrong.
+    let level = if matches!(command, Command::Serve(_)) { "info" } else { "warn" };
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", level)).init();
+    let outcome = match command {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Bench(command) => bench::run(&command),
