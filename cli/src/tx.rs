@@ -102,6 +102,9 @@ struct OpenReport {
     deferred: bool,
     detached: bool,
     snapshot: u64,
+    checkpoints: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -203,7 +206,11 @@ fn show(args: &OneArgs) -> Outcome {
             out,
             "{}, expires {expires}, begun at commit {} by session {:016x}",
             open.kind, open.snapshot, open.session
-        )
+        )?;
+        if open.checkpoints > 0 {
+            writeln!(out, "{} checkpoints", open.checkpoints)?;
+        }
+        open.label.as_ref().map_or(Ok(()), |label| writeln!(out, "label {label:?}"))
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -221,6 +228,8 @@ fn row(entry: &Listed) -> Row {
             deferred: entry.deferred,
             detached: entry.detached,
             snapshot: entry.snapshot.0,
+            checkpoints: entry.checkpoints,
+            label: entry.label.as_deref().map(str::to_owned),
         },
     }
 }
@@ -233,7 +242,8 @@ fn list_text(list: &List, invalid: bool, out: &mut dyn Write) -> io::Result<()> 
     for row in &list.transactions {
         let expires = row.open.remaining_ms.map_or("-".to_owned(), duration);
         let more = if row.count > 1 { format!(" and {} more", row.count - 1) } else { String::new() };
-        writeln!(out, "{:<20} {:<6} {:<12} {}{more}", row.tx, row.open.kind, expires, row.status)?;
+        let label = row.open.label.as_ref().map_or(String::new(), |label| format!(", label {label:?}"));
+        writeln!(out, "{:<20} {:<6} {:<12} {}{more}{label}", row.tx, row.open.kind, expires, row.status)?;
     }
     if list.more {
         writeln!(out, "… and more; go on with --after {}", list.transactions.last().map_or(0, |row| row.tx))?;

@@ -276,13 +276,14 @@ impl Client {
         loop {
             match self.ask(Call::Image(image))? {
                 Done::Image { number, total, bytes } => {
-                    if image.offset > 0 && number != image.number {
-                        // The server has forgotten the image, or is another run, and sends another one.
+                    // The server has forgotten the image, or is another run, and sends another one.
+                    let is_another = image.offset > 0 && number != image.number;
+                    if is_another || (bytes.is_empty() && image.offset < total) {
                         return Err(Error::ImageGone { read: image.offset });
                     }
                     out.write_all(&bytes).map_err(|error| Error::Write(Arc::new(error)))?;
                     image = ImageRequest { number, offset: image.offset + bytes.len() as u64 };
-                    if image.offset >= total || bytes.is_empty() {
+                    if image.offset >= total {
                         return Ok(image.offset);
                     }
                 }

@@ -19,7 +19,7 @@ const STATISTICS_EVERY: Duration = Duration::from_secs(10);
 /// What the last line of statistics said.
 #[derive(Default)]
 pub(crate) struct Statistics {
-    said_at: Duration,
+    said_at: Option<Duration>,
     csn: CommitNumber,
     next: WritePointer,
 }
@@ -70,15 +70,15 @@ impl<S: Storage, P: Plant> Publication<S, P> {
 
     /// Logs how the sequencer is, every ten seconds in which anything happened.
     pub(crate) fn say_statistics(&mut self, now: Now) {
-        let passed = now.monotonic.saturating_sub(self.statistics.said_at);
-        if passed < STATISTICS_EVERY {
-            return;
-        }
+        let since = match self.statistics.said_at {
+            Some(at) if now.monotonic.saturating_sub(at) < STATISTICS_EVERY => return,
+            at => at,
+        };
         let (csn, next) = (self.published().csn(), self.next_pointer());
-        let before = std::mem::replace(&mut self.statistics, Statistics { said_at: now.monotonic, csn, next });
-        if (csn, next) == (before.csn, before.next) || before.said_at == Duration::ZERO {
-            return;
-        }
+        let before = std::mem::replace(&mut self.statistics, Statistics { said_at: Some(now.monotonic), csn, next });
+        // The first look is at the start.
+        let Some(since) = since.filter(|_| (csn, next) != (before.csn, before.next)) else { return };
+        let passed = now.monotonic.saturating_sub(since);
         let published = self.published();
         log::info!(
             "statistics: {} commits, {:.0}/s; open {}, invalid {}, excluded {}, checked sets {}, outcomes {}; \
