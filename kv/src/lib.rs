@@ -36,11 +36,11 @@
 //!   dies in between becomes invalid and its versions stay in the store, excluded.
 //! * Calls block. From async code use `spawn_blocking`: everything here is `Send + Sync + 'static`.
 //!
-//! # Not goals
-//!
-//! Old versions are not collected here: that takes the sequencer's visibility bound and nothing less.
+//! * What is not needed any more stays until somebody calls [`Db::clean`]: now and then, as one does with a store's
+//!   compaction. It reads everything once.
 #![forbid(unsafe_code)]
 
+mod clean;
 mod coordinator;
 mod db;
 mod error;
@@ -53,7 +53,8 @@ pub mod store;
 mod tx;
 mod view;
 
-pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
+pub use clean::Cleaned;
+pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, StoreFailure, TransportError};
 pub use db::{Db, Done, RunOptions};
 pub use error::{BoxError, Error, Outcome};
 pub use key_range::KeyRange;
@@ -69,7 +70,7 @@ pub use view::{SNAPSHOT_AGE_MAX, View};
 
 // The words of the sequencer that stand in this crate's signatures.
 pub use seriatim_core as core;
-pub use seriatim_core::Isolation;
+pub use seriatim_core::{Isolation, StoreName};
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -7,7 +7,7 @@ use seriatim_core::{Isolation, Snapshot, WritePointer};
 
 use crate::error::Error;
 use crate::key_range::KeyRange;
-use crate::read::{Buffer, Entry, Reader, Scan};
+use crate::read::{Buffer, Entry, Good, Reader, Scan};
 use crate::row::Table;
 use crate::store::DynStore;
 
@@ -40,11 +40,12 @@ impl<'a> Tx<'a> {
     pub(crate) fn new(
         store: &'a dyn DynStore,
         snapshot: &'a Snapshot,
+        good: Good,
         pointer: WritePointer,
         isolation: Isolation,
     ) -> Tx<'a> {
         Tx {
-            reader: Reader { store, snapshot },
+            reader: Reader { store, snapshot, good },
             pointer,
             isolation,
             writes: Buffer::new(),

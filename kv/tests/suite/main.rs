@@ -1,5 +1,6 @@
 //! One suite of cases over every store.
 
+mod cleaning;
 mod endings;
 mod isolation;
 mod model;
