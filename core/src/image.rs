@@ -10,7 +10,8 @@
 use crate::event::{EventError, put_name, put_varint, take_name, take_varint};
 use crate::invalid::{InvalidTransaction, Invalids, WRITES_WITHOUT_DEADLINE_MS};
 use crate::pointer::{CommitNumber, SequencerTime, WritePointer};
-use crate::pointer_set::{ChunkWords, PointerSet};
+use crate::pointer_page::ChunkWords;
+use crate::pointer_set::PointerSet;
 use crate::published::Published;
 use crate::stores::RegisteredStore;
 use crate::transaction::{Kind, OpenTransaction};

@@ -303,9 +303,16 @@ impl Invalids {
         if page.entries.len() < PAGE_MAX {
             Arc::make_mut(&mut page.entries).insert(place, (tx, word));
             page.first = page.entries[0].0;
-        } else if place == PAGE_MAX {
-            // Growing at the end, as pointers mostly do: leave the full page as it is and start the next.
-            self.pages.insert(at + 1, Page { first: tx, entries: Arc::new(vec![(tx, word)]) });
+        } else if place >= PAGE_MAX / 2 {
+            // What follows in time mostly follows here: the page is left as full as it is.
+            let mut upper = Vec::with_capacity(PAGE_MAX);
+            upper.push((tx, word));
+            if place < PAGE_MAX {
+                let entries = Arc::make_mut(&mut page.entries);
+                upper.extend(entries.drain(place..));
+                entries.shrink_to_fit();
+            }
+            self.pages.insert(at + 1, Page { first: tx, entries: Arc::new(upper) });
         } else {
             let upper = Arc::make_mut(&mut page.entries).split_off(PAGE_MAX / 2);
             self.pages.insert(at + 1, Page { first: upper[0].0, entries: Arc::new(upper) });

@@ -1,41 +1,11 @@
 //! An ordered set of pointers as a persistent bitmap: cloning shares everything, changing copies one small page.
 //!
-//! Pointers are dense while the sequencer is busy and sparse while it is not, so the set is made of chunks of 256
-//! neighbouring pointers (one bit each) in sorted pages of up to 32 chunks. A snapshot holds a clone; the next one
-//! copies only the pages that changed in between. Two sets that share pages are compared page by page, which is what
-//! makes the difference between two snapshots cheap to find and small to send.
-
-use std::sync::Arc;
+//! Pages of neighbouring chunks ([`crate::pointer_page`]) stand in order. A snapshot holds a clone; the next one copies only
+//! the pages that changed in between. Two sets that share pages are compared page by page, which is what makes the
+//! difference between two snapshots cheap to find and small to send.
 
 use crate::pointer::WritePointer;
-
-/// Pointers in one chunk.
-const CHUNK_POINTERS: u64 = 256;
-/// Chunks in one page at most: the unit of copying, 1.3 kB.
-const PAGE_CHUNKS_MAX: usize = 32;
-/// Two neighbouring pages that together hold no more than this become one.
-const PAGE_CHUNKS_MERGE: usize = PAGE_CHUNKS_MAX / 2;
-
-/// The bits of one chunk: bit `i` of word `w` stands for the chunk's pointer `64 * w + i`.
-pub type ChunkWords = [u64; 4];
-
-/// The first pointer of the chunk with this number; chunks are numbered from the start of the pointer space.
-pub fn chunk_start(chunk: u64) -> u64 {
-    chunk * CHUNK_POINTERS
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Chunk {
-    number: u64,
-    words: ChunkWords,
-}
-
-#[derive(Clone, Debug)]
-struct Page {
-    /// Number of the first chunk, kept here so that a search reads one array.
-    first: u64,
-    chunks: Arc<Vec<Chunk>>,
-}
+use crate::pointer_page::{CHUNK_POINTERS, Chunk, ChunkWords, Chunks, Page, bits, chunk_start, place};
 
 /// An ordered set of pointers; see the head of this file.
 #[derive(Clone, Debug, Default)]
@@ -68,34 +38,30 @@ impl PointerSet {
 
     /// True if the pointer is a member.
     pub fn contains(&self, pointer: WritePointer) -> bool {
-        let (number, word, bit) = place(pointer.0);
-        self.find(number).is_ok_and(|(page, chunk)| self.pages[page].chunks[chunk].words[word] & bit != 0)
+        self.page_of(pointer.0 / CHUNK_POINTERS).is_some_and(|page| self.pages[page].contains(pointer.0))
     }
 
     /// Adds a pointer; false if it was a member already.
     pub fn insert(&mut self, pointer: WritePointer) -> bool {
-        let (number, word, bit) = place(pointer.0);
-        let words = self.words_mut(number);
-        if words[word] & bit != 0 {
-            return false;
+        let (word, bit) = place(pointer.0);
+        let is_new = self.change(pointer.0 / CHUNK_POINTERS, |words| {
+            let is_new = words[word] & bit == 0;
+            words[word] |= bit;
+            is_new
+        });
+        if is_new {
+            self.len += 1;
+            self.digest ^= mix(pointer.0);
         }
-        words[word] |= bit;
-        self.len += 1;
-        self.digest ^= mix(pointer.0);
-        true
+        is_new
     }
 
     /// Removes a pointer; false if it was no member.
     pub fn remove(&mut self, pointer: WritePointer) -> bool {
-        let (number, word, bit) = place(pointer.0);
-        let Ok((page, chunk)) = self.find(number) else { return false };
-        if self.pages[page].chunks[chunk].words[word] & bit == 0 {
-            return false;
-        }
-        let chunks = Arc::make_mut(&mut self.pages[page].chunks);
-        chunks[chunk].words[word] &= !bit;
-        if chunks[chunk].words == [0; 4] {
-            self.drop_chunk(page, chunk);
+        let Some(page) = self.page_of(pointer.0 / CHUNK_POINTERS) else { return false };
+        let Some(is_shorter) = self.pages[page].remove(pointer.0) else { return false };
+        if is_shorter {
+            self.tidy(page);
         }
         self.len -= 1;
         self.digest ^= mix(pointer.0);
@@ -109,69 +75,44 @@ impl PointerSet {
             let number = at / CHUNK_POINTERS;
             let start = chunk_start(number);
             let stop = end.min(start + CHUNK_POINTERS);
-            let words = self.words_mut(number);
-            let mut new: ChunkWords = [0; 4];
-            for (index, (word, new)) in words.iter_mut().zip(&mut new).enumerate() {
-                let (from, to) = (start + 64 * index as u64, start + 64 * (index as u64 + 1));
-                *new = bits_between(at.max(from).min(to) - from, stop.max(from).min(to) - from) & !*word;
-                *word |= *new;
-            }
-            for (index, new) in new.into_iter().enumerate() {
-                self.len += u64::from(new.count_ones());
-                for bit in bits(new) {
-                    self.digest ^= mix(start + 64 * index as u64 + bit);
+            let new = self.change(number, |words| {
+                let mut new: ChunkWords = [0; 4];
+                for (index, (word, new)) in words.iter_mut().zip(&mut new).enumerate() {
+                    let (from, to) = (start + 64 * index as u64, start + 64 * (index as u64 + 1));
+                    *new = bits_between(at.max(from).min(to) - from, stop.max(from).min(to) - from) & !*word;
+                    *word |= *new;
                 }
-            }
+                new
+            });
+            self.count(number, [0; 4], new);
             at = stop;
         }
     }
 
     /// The bits of one chunk; all zero if it holds no member.
     pub fn words(&self, number: u64) -> ChunkWords {
-        self.find(number).map_or([0; 4], |(page, chunk)| self.pages[page].chunks[chunk].words)
+        self.page_of(number).map_or([0; 4], |page| self.pages[page].words(number))
     }
 
     /// Sets the bits of one chunk, whatever it held before.
     pub fn put_chunk(&mut self, number: u64, words: ChunkWords) {
         let old = self.words(number);
-        if old == words {
-            return;
-        }
-        for (index, (old, new)) in old.iter().zip(&words).enumerate() {
-            self.len = self.len - u64::from(old.count_ones()) + u64::from(new.count_ones());
-            for bit in bits(old ^ new) {
-                self.digest ^= mix(chunk_start(number) + 64 * index as u64 + bit);
-            }
-        }
-        if words == [0; 4] {
-            let (page, chunk) = self.find(number).expect("a chunk that changed to empty was there");
-            let chunks = Arc::make_mut(&mut self.pages[page].chunks);
-            chunks[chunk].words = words;
-            self.drop_chunk(page, chunk);
-        } else {
-            *self.words_mut(number) = words;
+        if old != words {
+            self.change(number, |there| *there = words);
+            self.count(number, old, words);
         }
     }
 
     /// Removes every pointer below `end`.
     pub fn remove_below(&mut self, end: WritePointer) {
-        let (last, ..) = place(end.0);
-        let whole = self.pages.partition_point(|page| page.chunks.last().is_some_and(|chunk| chunk.number < last));
-        for page in self.pages.drain(..whole) {
-            for chunk in page.chunks.iter() {
-                for (index, word) in chunk.words.into_iter().enumerate() {
-                    self.len -= u64::from(word.count_ones());
-                    for bit in bits(word) {
-                        self.digest ^= mix(chunk_start(chunk.number) + 64 * index as u64 + bit);
-                    }
-                }
-            }
+        let last = end.0 / CHUNK_POINTERS;
+        let whole = self.pages.partition_point(|page| page.last() < last);
+        for page in self.pages.drain(..whole).collect::<Vec<_>>() {
+            page.chunks().for_each(|chunk| self.count(chunk.number, chunk.words, [0; 4]));
         }
         let Some(first) = self.pages.first().filter(|page| page.first <= last) else { return };
-        let cut: Vec<u64> =
-            first.chunks.iter().map(|chunk| chunk.number).take_while(|number| *number <= last).collect();
-        for number in cut {
-            let mut words = self.words(number);
+        let cut: Vec<Chunk> = first.chunks().take_while(|chunk| chunk.number <= last).collect();
+        for Chunk { number, mut words } in cut {
             for (index, word) in words.iter_mut().enumerate() {
                 let below = end.0.saturating_sub(chunk_start(number) + 64 * index as u64).min(64);
                 *word &= !bits_between(0, below);
@@ -185,7 +126,7 @@ impl PointerSet {
         let (mut mine, mut theirs) = (Cursor::new(self), Cursor::new(base));
         loop {
             if let (Some(a), Some(b)) = (mine.page_start(), theirs.page_start())
-                && Arc::ptr_eq(&a.chunks, &b.chunks)
+                && a.is_shared_with(b)
             {
                 mine.skip_page();
                 theirs.skip_page();
@@ -215,12 +156,7 @@ impl PointerSet {
 
     /// The members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = WritePointer> + '_ {
-        self.pages.iter().flat_map(|page| page.chunks.iter()).flat_map(|chunk| {
-            let start = chunk_start(chunk.number);
-            (0..4).flat_map(move |word| {
-                bits(chunk.words[word]).map(move |bit| WritePointer(start + 64 * word as u64 + bit))
-            })
-        })
+        self.pages.iter().flat_map(Page::chunks).flat_map(Chunk::pointers).map(WritePointer)
     }
 
     /// The smallest member.
@@ -230,74 +166,58 @@ impl PointerSet {
 
     /// The greatest member.
     pub fn last(&self) -> Option<WritePointer> {
-        let chunk = self.pages.last()?.chunks.last()?;
-        let start = chunk_start(chunk.number);
-        let top = |word: usize| Some(64 * word as u64 + u64::from(chunk.words[word].checked_ilog2()?));
-        (0..4).rev().find_map(top).map(|bit| WritePointer(start + bit))
+        let page = self.pages.last()?;
+        let (number, words) = (page.last(), page.words(page.last()));
+        let top = |word: usize| Some(64 * word as u64 + u64::from(words[word].checked_ilog2()?));
+        (0..4).rev().find_map(top).map(|bit| WritePointer(chunk_start(number) + bit))
     }
 
-    /// Page and index of a chunk; or, if there is none, where it would go.
-    fn find(&self, number: u64) -> Result<(usize, usize), (usize, usize)> {
+    /// The page that holds a chunk, if any does; or else the one before where it would stand.
+    fn page_of(&self, number: u64) -> Option<usize> {
         // Nearly every question is about the newest pointers, so the last page is looked at first.
-        let page = match self.pages.last() {
-            None => return Err((0, 0)),
-            Some(last) if last.first <= number => self.pages.len() - 1,
-            Some(_) => match self.pages.partition_point(|page| page.first <= number) {
-                0 => return Err((0, 0)),
-                after => after - 1,
-            },
-        };
-        match self.pages[page].chunks.binary_search_by_key(&number, |chunk| chunk.number) {
-            Ok(chunk) => Ok((page, chunk)),
-            Err(chunk) => Err((page, chunk)),
+        match self.pages.last()? {
+            last if last.first <= number => Some(self.pages.len() - 1),
+            _ => self.pages.partition_point(|page| page.first <= number).checked_sub(1),
         }
     }
 
-    /// The bits of a chunk, to be changed; made if it was not there. The caller leaves at least one bit set.
-    fn words_mut(&mut self, number: u64) -> &mut ChunkWords {
-        let (page, chunk) = match self.find(number) {
-            Ok(found) => found,
-            Err((page, chunk)) => self.make_chunk(page, chunk, number),
-        };
-        &mut Arc::make_mut(&mut self.pages[page].chunks)[chunk].words
+    /// Changes the bits of a chunk.
+    fn change<R>(&mut self, number: u64, change: impl FnOnce(&mut ChunkWords) -> R) -> R {
+        if self.pages.is_empty() {
+            let mut words = [0; 4];
+            let answer = change(&mut words);
+            if words != [0; 4] {
+                self.pages.push(Page::of_chunk(Chunk { number, words }));
+            }
+            return answer;
+        }
+        let page = self.page_of(number).unwrap_or(0);
+        let (answer, next) = self.pages[page].change(number, change);
+        match next {
+            Some(next) => self.pages.insert(page + 1, next),
+            None => self.tidy(page),
+        }
+        answer
     }
 
-    fn make_chunk(&mut self, page: usize, chunk: usize, number: u64) -> (usize, usize) {
-        let new = Chunk { number, words: [0; 4] };
-        let Some(there) = self.pages.get_mut(page) else {
-            self.pages.push(Page { first: number, chunks: Arc::new(vec![new]) });
-            return (page, 0);
-        };
-        if there.chunks.len() < PAGE_CHUNKS_MAX {
-            Arc::make_mut(&mut there.chunks).insert(chunk, new);
-            there.first = there.chunks[0].number;
-            return (page, chunk);
-        }
-        if chunk == PAGE_CHUNKS_MAX {
-            // Growing at the end, as pointers do: leave the full page as it is and start the next.
-            self.pages.insert(page + 1, Page { first: number, chunks: Arc::new(vec![new]) });
-            return (page + 1, 0);
-        }
-        let upper = Arc::make_mut(&mut there.chunks).split_off(PAGE_CHUNKS_MAX / 2);
-        self.pages.insert(page + 1, Page { first: upper[0].number, chunks: Arc::new(upper) });
-        let (Ok((page, chunk)) | Err((page, chunk))) = self.find(number);
-        self.make_chunk(page, chunk, number)
-    }
-
-    /// Drops an empty chunk, and the page with it if that was its last, and keeps pages from becoming crumbs.
-    fn drop_chunk(&mut self, page: usize, chunk: usize) {
-        let chunks = Arc::make_mut(&mut self.pages[page].chunks);
-        chunks.remove(chunk);
-        if chunks.is_empty() {
+    /// Drops a page of which nothing is left, and keeps pages from becoming crumbs.
+    fn tidy(&mut self, page: usize) {
+        if self.pages[page].is_empty() {
             self.pages.remove(page);
-            return;
-        }
-        self.pages[page].first = chunks[0].number;
-        if let Some(next) = self.pages.get(page + 1)
-            && self.pages[page].chunks.len() + next.chunks.len() <= PAGE_CHUNKS_MERGE
+        } else if let [page_before, next, ..] = &mut self.pages[page..]
+            && page_before.merge(next)
         {
-            let next = self.pages.remove(page + 1);
-            Arc::make_mut(&mut self.pages[page].chunks).extend_from_slice(&next.chunks);
+            self.pages.remove(page + 1);
+        }
+    }
+
+    /// Counts a chunk whose bits have changed.
+    fn count(&mut self, number: u64, old: ChunkWords, new: ChunkWords) {
+        for (index, (old, new)) in old.into_iter().zip(new).enumerate() {
+            self.len = self.len - u64::from(old.count_ones()) + u64::from(new.count_ones());
+            for bit in bits(old ^ new) {
+                self.digest ^= mix(chunk_start(number) + 64 * index as u64 + bit);
+            }
         }
     }
 }
@@ -320,61 +240,51 @@ impl FromIterator<WritePointer> for PointerSet {
     }
 }
 
-/// A walk over the chunks of a set.
+/// A walk over the chunks of a set. A page that is skipped is not looked into.
 struct Cursor<'a> {
     pages: &'a [Page],
     page: usize,
-    chunk: usize,
+    /// What is left of the current page behind `head`; `None` before the page was looked into.
+    rest: Option<Chunks<'a>>,
+    head: Option<Chunk>,
 }
 
 impl<'a> Cursor<'a> {
     fn new(set: &'a PointerSet) -> Cursor<'a> {
-        Cursor { pages: &set.pages, page: 0, chunk: 0 }
+        Cursor { pages: &set.pages, page: 0, rest: None, head: None }
     }
 
-    fn peek(&self) -> Option<Chunk> {
-        self.pages.get(self.page).map(|page| page.chunks[self.chunk])
+    fn peek(&mut self) -> Option<Chunk> {
+        if self.rest.is_none() {
+            let mut rest = self.pages.get(self.page)?.chunks();
+            self.head = rest.next();
+            self.rest = Some(rest);
+        }
+        self.head
     }
 
-    /// The current page, if the walk stands at its first chunk.
+    /// The current page, if it was not looked into.
     fn page_start(&self) -> Option<&'a Page> {
-        if self.chunk == 0 { self.pages.get(self.page) } else { None }
+        if self.rest.is_none() { self.pages.get(self.page) } else { None }
     }
 
     fn skip_page(&mut self) {
         self.page += 1;
-        self.chunk = 0;
+        (self.rest, self.head) = (None, None);
     }
 
     fn advance(&mut self) {
-        self.chunk += 1;
-        if self.chunk == self.pages[self.page].chunks.len() {
+        self.head = self.rest.as_mut().and_then(Iterator::next);
+        if self.head.is_none() {
             self.skip_page();
         }
     }
-}
-
-/// Chunk number, word and bit of a pointer.
-fn place(pointer: u64) -> (u64, usize, u64) {
-    let within = pointer % CHUNK_POINTERS;
-    (pointer / CHUNK_POINTERS, (within / 64) as usize, 1 << (within % 64))
 }
 
 /// The bits from `from` up to, but not including, `to`, both at most 64.
 fn bits_between(from: u64, to: u64) -> u64 {
     let below = |end: u64| if end == 64 { u64::MAX } else { (1 << end) - 1 };
     below(to) & !below(from)
-}
-
-/// The numbers of the bits that are set, ascending.
-fn bits(mut word: u64) -> impl Iterator<Item = u64> {
-    std::iter::from_fn(move || {
-        (word != 0).then(|| {
-            let bit = u64::from(word.trailing_zeros());
-            word &= word - 1;
-            bit
-        })
-    })
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): spreads a pointer over 64 bits for the digest.
@@ -396,11 +306,8 @@ mod tests {
         assert!(set.iter().map(|p| p.0).eq(model.iter().copied()), "{context}");
         let [first, last] = [set.first(), set.last()].map(|pointer| pointer.map(|p| p.0));
         assert_eq!((first, last), (model.first().copied(), model.last().copied()), "{context}");
-        for page in &set.pages {
-            assert_eq!(page.first, page.chunks[0].number, "{context}");
-            assert!(page.chunks.len() <= PAGE_CHUNKS_MAX, "{context}");
-            assert!(page.chunks.iter().all(|c| c.words != [0; 4]), "{context}");
-        }
+        assert!(set.pages.iter().all(Page::is_sound), "{context}");
+        assert!(set.pages.windows(2).all(|pair| pair[0].last() < pair[1].first), "{context}");
     }
 
     #[test]
@@ -449,6 +356,58 @@ mod tests {
         }
     }
 
+    /// As pointers come: mostly upwards, now in a throng and now one by one, and some late.
+    #[test]
+    fn pages_are_dense_where_pointers_are_and_sparse_where_they_are_not() {
+        let (mut sparse, mut dense) = (0, 0);
+        for seed in 1..=30u64 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut set, mut model) = (PointerSet::new(), BTreeSet::new());
+            let (mut follower, mut before) = (PointerSet::new(), PointerSet::new());
+            let (mut at, mut gap) = (1_000_000, 1);
+            for step in 0..3_000 {
+                let context = format!("seed {seed} step {step}");
+                if random.u64(..100) == 0 {
+                    gap = [1, 3, 200, 1_000_000][random.usize(..4)];
+                }
+                at += 1 + random.u64(..gap);
+                let late = at - random.u64(..60 * gap).min(at - 1);
+                match random.u64(..20) {
+                    0..13 => assert_eq!(set.insert(WritePointer(at)), model.insert(at), "{context}"),
+                    13..16 => assert_eq!(set.insert(WritePointer(late)), model.insert(late), "{context}"),
+                    16 => {
+                        set.insert_range(late, late + 300);
+                        model.extend(late..late + 300);
+                    }
+                    17 => {
+                        let end = at.saturating_sub(3_000 * gap);
+                        set.remove_below(WritePointer(end));
+                        model = model.split_off(&end);
+                    }
+                    _ => {
+                        let doomed: Vec<u64> = model.range(late..).copied().take(random.usize(..30)).collect();
+                        for pointer in doomed {
+                            assert!(set.remove(WritePointer(pointer)) && model.remove(&pointer), "{context}");
+                        }
+                    }
+                }
+                for pointer in [at, late, late + 1] {
+                    assert_eq!(set.contains(WritePointer(pointer)), model.contains(&pointer), "{context}");
+                }
+                if step % 40 == 0 {
+                    assert_same(&set, &model, &context);
+                    set.for_each_difference(&before, |number, words| follower.put_chunk(number, words));
+                    assert_same(&follower, &model, &context);
+                    assert_eq!(follower, set, "{context}");
+                    before = set.clone();
+                    sparse += set.pages.iter().filter(|page| page.is_sparse()).count();
+                    dense += set.pages.iter().filter(|page| !page.is_sparse()).count();
+                }
+            }
+        }
+        assert!(sparse > 100 && dense > 1_000, "{sparse} sparse pages, {dense} dense ones");
+    }
+
     #[test]
     fn a_clone_keeps_what_it_saw_and_shares_what_did_not_change() {
         let mut set: PointerSet = (0..100_000).map(WritePointer).collect();
@@ -458,7 +417,7 @@ mod tests {
         let mut changed = 0;
         set.for_each_difference(&before, |_, _| changed += 1);
         assert_eq!(changed, 1);
-        let shared = set.pages.iter().zip(&before.pages).filter(|(a, b)| Arc::ptr_eq(&a.chunks, &b.chunks)).count();
+        let shared = set.pages.iter().zip(&before.pages).filter(|(a, b)| a.is_shared_with(b)).count();
         assert_eq!(shared, set.pages.len() - 1);
     }
 }

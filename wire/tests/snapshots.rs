@@ -242,3 +242,23 @@ fn a_whole_too_long_for_one_frame_arrives_in_parts() {
     };
     assert_same(&decode_snapshot(bytes.0, None).unwrap(), &new, "in parts");
 }
+
+/// What a new reader is sent of a million invalid transactions: neighbours, and such that are a millisecond apart.
+#[test]
+fn an_invalid_transaction_takes_few_bytes_on_the_wire() {
+    const TRANSACTIONS: u64 = 1_000_000;
+    for (distance, hundredths_max) in [(1, 14), (POINTERS_PER_MS, 301)] {
+        let first = 1_790_000_000_000 * POINTERS_PER_MS;
+        let pointers: PointerSet = (0..TRANSACTIONS).map(|n| WritePointer(first + n * distance)).collect();
+        let invalid = Arc::new(InvalidSet { version: 1, pointers, intervals: Vec::new() });
+        let read_pointer = WritePointer(first + TRANSACTIONS * distance);
+        let whole = Snapshot { id: SnapshotId { boot: 1, number: 1 }, read_pointer, invalid, ..Snapshot::default() };
+        let mut bytes = Vec::new();
+        encode_snapshot(&mut bytes, &whole, None);
+        let hundredths = bytes.len() as u64 * 100 / TRANSACTIONS;
+        println!("{distance} apart: {hundredths} hundredths of a byte");
+        assert!(hundredths <= hundredths_max, "{distance} apart: {hundredths} hundredths of a byte");
+        let read = decode_snapshot(&bytes, None).unwrap();
+        assert_eq!((read.invalid.len(), read.digest()), (TRANSACTIONS, whole.digest()));
+    }
+}
