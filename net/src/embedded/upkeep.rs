@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use seriatim_core::{Full, StoreName, WritePointer};
 use seriatim_wire::{CleanBound, Fenced, PruneReport, StoreRefusal, Truncated};
 
+use super::lead::Leader;
 use super::{Embedded, EmbeddedError, KEEPER_EVERY};
 use crate::failure::Failure;
 
@@ -26,6 +28,22 @@ fn refused<T>(said: Result<Result<T, StoreRefusal>, Full>) -> Result<T, Embedded
 }
 
 impl Embedded {
+    /// The lead, for a change that is no end of a transaction: refused while the log has no room for another segment.
+    fn lead_to_change(&self) -> Result<Leader<'_>, EmbeddedError<Full>> {
+        let shared = &self.house.shared;
+        match shared.is_short.load(Ordering::Relaxed) {
+            true => Err(EmbeddedError::Refused(Full::Disk)),
+            false => Ok(shared.leader()?),
+        }
+    }
+
+    fn lead_for_a_store(&self) -> Result<Leader<'_>, EmbeddedError<StoreError>> {
+        self.lead_to_change().map_err(|error| match error {
+            EmbeddedError::Refused(full) => EmbeddedError::Refused(full.into()),
+            EmbeddedError::Failed(failure) => EmbeddedError::Failed(failure),
+        })
+    }
+
     /// Forgets an invalid transaction with all of its pointers: it is excluded no more. Whoever asks says that nothing of it
     /// stands in any store. False if it was not invalid, or lost in a crash ([`Unaccounted`](seriatim_core::InvalidCause::Unaccounted)): that is
     /// forgotten by [`Embedded::truncate_before`], or when every registered store is clean of it. Waits until that is
@@ -35,7 +53,7 @@ impl Embedded {
     /// If the log failed or is full.
     pub fn truncate(&self, tx: WritePointer) -> Result<bool, EmbeddedError<Full>> {
         let shared = &self.house.shared;
-        let ticket = shared.leader()?.half.truncate(tx).map_err(EmbeddedError::Refused)?;
+        let ticket = self.lead_to_change()?.half.truncate(tx).map_err(EmbeddedError::Refused)?;
         shared.wait_for(ticket)?;
         Ok(ticket.is_some())
     }
@@ -47,7 +65,7 @@ impl Embedded {
     /// If the log failed or is full.
     pub fn truncate_before(&self, bound: WritePointer) -> Result<Truncated, EmbeddedError<Full>> {
         let shared = &self.house.shared;
-        let truncated = shared.leader()?.half.truncate_before(bound).map_err(EmbeddedError::Refused)?;
+        let truncated = self.lead_to_change()?.half.truncate_before(bound).map_err(EmbeddedError::Refused)?;
         match truncated {
             Ok((forgotten, ticket)) => {
                 shared.wait_for(Some(ticket))?;
@@ -64,7 +82,7 @@ impl Embedded {
     /// See [`StoreError`].
     pub fn register_store(&self, name: &StoreName) -> Result<bool, EmbeddedError<StoreError>> {
         let shared = &self.house.shared;
-        let mut leader = shared.leader()?;
+        let mut leader = self.lead_for_a_store()?;
         let now = leader.now();
         let ticket = refused(leader.half.register_store(name.clone(), now))?;
         drop(leader);
@@ -79,7 +97,7 @@ impl Embedded {
     /// See [`StoreError`].
     pub fn remove_store(&self, name: &StoreName) -> Result<bool, EmbeddedError<StoreError>> {
         let shared = &self.house.shared;
-        let ticket = refused(shared.leader()?.half.remove_store(name.clone()).map(Ok))?;
+        let ticket = refused(self.lead_for_a_store()?.half.remove_store(name.clone()).map(Ok))?;
         shared.wait_for(ticket)?;
         Ok(ticket.is_some())
     }
@@ -101,7 +119,7 @@ impl Embedded {
     /// See [`StoreError`].
     pub fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), EmbeddedError<StoreError>> {
         let shared = &self.house.shared;
-        let mut leader = shared.leader()?;
+        let mut leader = self.lead_for_a_store()?;
         let now = leader.now();
         let ticket = refused(leader.half.store_cleaned(name.clone(), bound, now))?;
         drop(leader);
