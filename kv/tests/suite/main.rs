@@ -5,5 +5,7 @@ mod isolation;
 mod model;
 #[cfg(all(feature = "client", feature = "embedded"))]
 mod sequencers;
+#[cfg(all(feature = "client", feature = "embedded"))]
+mod skew;
 mod stress;
 mod support;
