@@ -28,6 +28,10 @@
 //! The same over a server is `Db::new(store, seriatim_client::Client::connect(…)?)`, with a store that all its clients
 //! reach.
 //!
+//! Transactions over other stores than these, or over several, are the client's: a
+//! [`TransactionContext`](seriatim_client::TransactionContext) over its participants. It takes a client, or an embedded
+//! sequencer as an [`EmbeddedService`].
+//!
 //! # Trade-offs
 //!
 //! * Under [`Isolation::Snapshot`], the default, two transactions that read what the other writes may both commit
@@ -47,6 +51,8 @@
 
 mod coordinator;
 mod db;
+#[cfg(all(feature = "client", feature = "embedded"))]
+mod embedded_service;
 mod error;
 mod finish;
 mod key_range;
@@ -60,6 +66,8 @@ mod view;
 
 pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
 pub use db::{Db, Done, RunOptions};
+#[cfg(all(feature = "client", feature = "embedded"))]
+pub use embedded_service::EmbeddedService;
 pub use error::{BoxError, Error, Outcome};
 pub use key_range::KeyRange;
 pub use read::{Entry, Scan};

@@ -1,5 +1,7 @@
 //! One suite of cases over every store.
 
+#[cfg(all(feature = "client", feature = "embedded"))]
+mod contexts;
 mod endings;
 mod isolation;
 mod model;
