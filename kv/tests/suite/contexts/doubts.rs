@@ -4,77 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seriatim_client::{
-    Client, ClientOptions, Error, Failure, Retries, SETTLE_FOR_DEFAULT, Standing, StartOptions, Step,
-    TransactionContext, TransactionExecutor, TransactionService,
-};
-use seriatim_kv::core::{BeginOptions, CommitError, InvalidCause, Status, WritePointer};
+use seriatim_client::{Error, Failure, Retries, SETTLE_FOR_DEFAULT, Standing, StartOptions, Step, TransactionExecutor};
+use seriatim_kv::core::{BeginOptions, CommitError, InvalidCause, Status};
 
-use super::line::{Fault, Line};
-use super::rig::{commit_of, context, writes};
-use super::shelf::Shelf;
-use crate::support::serving::Serving;
-
-/// A client over a line, and another one beside it that looks on.
-struct Far {
-    line: Line,
-    service: Arc<dyn TransactionService>,
-    onlooker: Client,
-    left: Arc<Shelf>,
-    right: Arc<Shelf>,
-    _serving: Serving,
-}
-
-impl Far {
-    /// The client gives up a call when it has lost so many connections by it.
-    fn new(attempts_max: u32) -> Far {
-        let serving = Serving::start();
-        let line = Line::to(serving.address());
-        let options = ClientOptions { attempts_max, ..ClientOptions::default() };
-        let client = Client::connect(line.address().to_string().as_str(), options).unwrap();
-        Far {
-            onlooker: serving.client(),
-            line,
-            service: Arc::new(client),
-            left: Shelf::new("left"),
-            right: Shelf::new("right"),
-            _serving: serving,
-        }
-    }
-
-    /// A context whose transaction has written on both shelves, and whose commit, the next thing to be sent after the last
-    /// flush, meets this.
-    fn about_to_commit(&self, fault: Fault) -> (TransactionContext, WritePointer) {
-        let mut context = context(&self.service, [&self.left, &self.right]);
-        let tx = context.start(StartOptions::default()).unwrap().id();
-        self.left.put("k", 1);
-        self.right.put("k", 2);
-        let line = self.line.clone();
-        self.right.before_flush(move || line.fault(fault));
-        (context, tx)
-    }
-
-    fn status(&self, tx: WritePointer) -> Status {
-        self.onlooker.status(tx).unwrap()
-    }
-
-    fn now(&self) -> [Option<u64>; 2] {
-        let snapshot = self.onlooker.snapshot().unwrap();
-        [&self.left, &self.right].map(|shelf| shelf.at(snapshot.get().unwrap(), "k"))
-    }
-
-    /// The pointers of all open transactions.
-    fn in_progress(&self) -> Vec<WritePointer> {
-        // A snapshot tells of those below the newest one that has ended.
-        let onlooker: Arc<dyn TransactionService> = Arc::new(self.onlooker.clone());
-        commit_of(&onlooker, &[], "onlooker");
-        self.onlooker.snapshot().unwrap().get().unwrap().in_progress.iter().collect()
-    }
-
-    fn rollbacks(&self) -> [usize; 2] {
-        [self.left.rollbacks(), self.right.rollbacks()]
-    }
-}
+use super::far::Far;
+use super::line::Fault;
+use super::rig::{context, writes};
 
 #[test]
 fn a_commit_whose_reply_was_lost_is_settled_and_kept() {

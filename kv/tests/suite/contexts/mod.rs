@@ -2,6 +2,7 @@
 
 mod commits;
 mod doubts;
+mod far;
 mod line;
 mod rig;
 mod shelf;
