@@ -198,6 +198,15 @@ fn the_count_of_checkpoints_is_held_against_the_sequencers(rig: &Rig) {
     }
     service.can_commit(tx, &writes(&["k"])).unwrap();
     service.commit_checked(tx, &writes(&["k"]), 1).unwrap();
+    // A context counts for itself, in either form.
+    for form in [CommitForm::TwoSteps, CommitForm::OneStep] {
+        let mut context = rig.context();
+        context.start(StartOptions { form, ..options() }).unwrap();
+        rig.left.put("k", 1);
+        context.checkpoint().unwrap();
+        context.checkpoint().unwrap();
+        context.finish().unwrap();
+    }
 }
 
 fn conflict_levels_decide_who_meets(rig: &Rig) {
