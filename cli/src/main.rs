@@ -7,9 +7,12 @@ mod bench;
 mod check;
 mod fence;
 mod image;
+mod invalid;
+mod moment;
 mod output;
 mod serve;
 mod status;
+mod store;
 mod target;
 mod tx;
 
@@ -37,6 +40,12 @@ enum Command {
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
+    /// Look at the invalid transactions, and forget them
+    #[command(subcommand)]
+    Invalid(invalid::InvalidCommand),
+    /// The registered stores: what they have cleaned, and how far they may
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Wait until every transaction that is open now has ended
     Fence(fence::FenceArgs),
     /// The published state as a file
@@ -57,6 +66,8 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Tx(command) => tx::run(&command),
+        Command::Invalid(command) => invalid::run(&command),
+        Command::Store(command) => store::run(&command),
         Command::Fence(args) => fence::run(&args),
         Command::Image(command) => image::run(&command),
         Command::Check(command) => check::run(&command),

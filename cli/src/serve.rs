@@ -52,6 +52,12 @@ pub struct ServeArgs {
     /// Megabytes of the conflict index
     #[arg(long, value_name = "MB", default_value_t = 256)]
     conflict_index_mb: usize,
+    /// Seconds for which somebody may read through a snapshot without a transaction
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=86_400))]
+    snapshot_age_secs: u32,
+    /// Seconds after its deadline in which a write of an invalid transaction may still reach a store
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=86_400))]
+    write_delay_secs: u32,
     /// How long labels of transactions are kept
     #[arg(long, value_enum, default_value_t = Labels::Committed)]
     labels: Labels,
@@ -102,6 +108,8 @@ pub fn run(args: &ServeArgs) -> Outcome {
     options.trust_network = args.trust_network;
     options.pipeline.accept_clock = args.accept_clock;
     options.pipeline.on_replay = |commits| eprintln!("seriatim: recovering, {commits} commits replayed");
+    options.pipeline.snapshot_age_ms = args.snapshot_age_secs * 1000;
+    options.pipeline.write_delay_ms = u64::from(args.write_delay_secs) * 1000;
     options.pipeline.limits.open_max = args.open_max;
     options.pipeline.limits.conflict_index_bytes = args.conflict_index_mb << 20;
     options.pipeline.limits.labels = match args.labels {

@@ -30,10 +30,17 @@ pub enum TxCommand {
 #[derive(Args)]
 pub struct LsArgs {
     #[command(flatten)]
-    target: TargetArgs,
+    page: PageArgs,
     /// List the invalid transactions instead of the open ones
     #[arg(long)]
     invalid: bool,
+}
+
+/// Which part of a list.
+#[derive(Args)]
+pub struct PageArgs {
+    #[command(flatten)]
+    target: TargetArgs,
     /// Start behind this transaction
     #[arg(long, value_name = "TX", default_value_t = 0)]
     after: u64,
@@ -131,7 +138,8 @@ impl From<Status> for StatusReport {
     }
 }
 
-fn cause_name(cause: InvalidCause) -> &'static str {
+/// Why a transaction is invalid, for people.
+pub fn cause_name(cause: InvalidCause) -> &'static str {
     match cause {
         InvalidCause::Asked => "asked for",
         InvalidCause::Expired => "deadline passed",
@@ -152,7 +160,13 @@ impl std::fmt::Display for StatusReport {
     }
 }
 
-fn pointer(text: &str) -> Result<u64, String> {
+/// SHORT or LONG.
+pub fn kind_name(kind: Kind) -> &'static str {
+    if kind == Kind::Long { "LONG" } else { "SHORT" }
+}
+
+/// Reads a write pointer.
+pub fn pointer(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(pointer) if pointer > 0 => Ok(pointer),
         _ => Err("a transaction is named by its write pointer, a number like 1796079087692000000".to_owned()),
@@ -162,7 +176,7 @@ fn pointer(text: &str) -> Result<u64, String> {
 /// Runs a command.
 pub fn run(command: &TxCommand) -> Outcome {
     match command {
-        TxCommand::Ls(args) => list(args),
+        TxCommand::Ls(args) => list(&args.page, if args.invalid { ListKind::Invalid } else { ListKind::Open }),
         TxCommand::Show(args) => show(args),
         TxCommand::Abort(args) => one(args, |client, tx| client.abort(tx).map_err(Into::into)),
         TxCommand::Invalidate(args) => one(args, |client, tx| {
@@ -172,9 +186,9 @@ pub fn run(command: &TxCommand) -> Outcome {
     }
 }
 
-fn list(args: &LsArgs) -> Outcome {
+/// Lists transactions, page by page.
+pub fn list(args: &PageArgs, kind: ListKind) -> Outcome {
     let client = args.target.connect()?;
-    let kind = if args.invalid { ListKind::Invalid } else { ListKind::Open };
     let mut list = List { transactions: Vec::new(), more: true };
     let mut after = WritePointer(args.after);
     while list.more && list.transactions.len() < args.max {
@@ -184,7 +198,7 @@ fn list(args: &LsArgs) -> Outcome {
         list.more = page.more;
         list.transactions.extend(page.entries.iter().map(row));
     }
-    args.output.print(&list, |list, out| list_text(list, args.invalid, out))?;
+    args.output.print(&list, |list, out| list_text(list, kind == ListKind::Invalid, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -222,7 +236,7 @@ fn row(entry: &Listed) -> Row {
         status: entry.status.into(),
         born_ms: entry.tx.ms_since_epoch(),
         open: OpenReport {
-            kind: if entry.kind == Kind::Long { "LONG" } else { "SHORT" },
+            kind: kind_name(entry.kind),
             remaining_ms: entry.remaining_ms,
             session: entry.session,
             deferred: entry.deferred,

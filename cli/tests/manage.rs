@@ -1,11 +1,12 @@
-//! Commands for operators against a real server: images, fences, labels. Exit codes, text and JSON.
+//! Commands for operators against a real server: images, fences, labels, stores, invalid transactions. Exit
+//! codes, text and JSON.
 
 use std::io::Write;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use seriatim_client::{Client, ClientOptions};
-use seriatim_core::{BeginOptions, ChangeSet, CommitError};
+use seriatim_core::{BeginOptions, ChangeSet, CommitError, Status};
 
 /// A server that is stopped when it goes.
 struct Served {
@@ -134,4 +135,82 @@ fn labels_are_listed_and_named_and_can_be_kept_out() {
             other => panic!("{other}"),
         }
     }
+}
+
+#[test]
+fn stores_are_registered_acknowledge_and_are_taken_out() {
+    let served = Served::start(&["--write-delay-secs", "0"]);
+    let client = served.connect();
+    let (code, output) = served.ask(&["store", "ls"]);
+    assert_eq!(code, 0);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("no store is registered"), "{output:?}");
+    for changed in [true, false] {
+        let (code, report) = served.json(&["store", "register", "purses"]);
+        assert_eq!((code, &report["changed"]), (0, &changed.into()));
+    }
+    let invalid = client.begin(BeginOptions { timeout_ms: Some(1), ..BeginOptions::default() }).unwrap().leave_open();
+    while !matches!(client.status(invalid).unwrap(), Status::Invalid(_)) {
+        std::thread::yield_now();
+    }
+    client.begin(BeginOptions::default()).unwrap().commit(&changes("k")).unwrap();
+    let (code, bounds) = served.json(&["store", "clean-bound"]);
+    let bound = bounds["clean_bound"].as_u64().unwrap();
+    assert!(code == 0 && bound > invalid.0, "{bounds}");
+    let (code, blocked) = served.json(&["invalid", "blocked"]);
+    assert_eq!((code, &blocked["slowest"], &blocked["invalid"]), (0, &"purses".into(), &1.into()));
+    assert_eq!((&blocked["holder"]["what"], &blocked["stores"][0]["bound"]), (&"nothing".into(), &0.into()));
+    let (code, output) = served.ask(&["store", "ack", "purses", &(bound + 1).to_string()]);
+    assert_eq!(code, 1);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nobody was told"), "{output:?}");
+    let (code, report) = served.json(&["store", "ack", "purses", &bound.to_string()]);
+    assert_eq!((code, &report["bound"], &report["invalid"]), (0, &bound.into(), &0.into()));
+    let (code, output) = served.ask(&["store", "remove", "purses"]);
+    assert_eq!(code, 1, "{output:?}");
+    let (code, report) = served.json(&["store", "remove", "purses", "--yes"]);
+    assert_eq!((code, &report["changed"]), (0, &true.into()));
+    assert_eq!(served.json(&["store", "ls"]).1["stores"], Value::Array(Vec::new()));
+    assert_eq!(served.ask(&["store", "register", &"x".repeat(65)]).0, 2);
+}
+
+#[test]
+fn invalid_transactions_are_counted_listed_and_forgotten_when_somebody_says_yes() {
+    let served = Served::start(&[]);
+    let client = served.connect();
+    let open = client.begin_as(BeginOptions::default(), "nightly").unwrap();
+    let invalid: Vec<String> = (0..4)
+        .map(|_| {
+            let tx = client.begin(BeginOptions::default()).unwrap().leave_open();
+            assert!(client.invalidate(tx).unwrap());
+            tx.to_string()
+        })
+        .collect();
+    let (code, size) = served.json(&["invalid", "size"]);
+    assert_eq!((code, &size["invalid"], &size["excluded"]), (0, &4.into(), &4.into()));
+    let (_, list) = served.json(&["invalid", "ls", "--max", "3"]);
+    assert_eq!((list["transactions"].as_array().unwrap().len(), &list["more"]), (3, &true.into()));
+    client.begin(BeginOptions::default()).unwrap().commit(&changes("k")).unwrap();
+    let (_, blocked) = served.json(&["invalid", "blocked"]);
+    assert_eq!((&blocked["holder"]["what"], &blocked["holder"]["label"]), (&"open".into(), &"nightly".into()));
+    let left = || served.json(&["invalid", "size"]).1["invalid"].as_u64().unwrap();
+
+    let (code, report) = served.json(&["invalid", "truncate", &invalid[0]]);
+    assert_eq!((code, &report["done"], left()), (1, &false.into(), 4));
+    let named = [&invalid[0], &invalid[1]].map(String::as_str);
+    let (code, report) = served.json(&[&["invalid", "truncate", "--yes"], &named[..]].concat());
+    assert_eq!((code, &report["forgotten"], left()), (0, &2.into(), 2));
+    let (code, report) = served.json(&["invalid", "truncate", &invalid[1], &invalid[2], "--yes"]);
+    assert_eq!((code, &report["left"][0].to_string(), left()), (1, &invalid[1], 1));
+
+    let before = ["invalid", "truncate", "--before", "now+1h"];
+    assert_eq!(served.json(&before).1["forgotten"], 1);
+    let (code, output) = served.ask(&[&before[..], &["--yes"]].concat());
+    assert!(code == 1 && String::from_utf8_lossy(&output.stderr).contains("is open"), "{output:?}");
+    open.commit(&changes("j")).unwrap();
+    assert_eq!(served.json(&["invalid", "truncate", "--before", "now-7d", "--yes"]).1["forgotten"], 0);
+    assert_eq!(served.json(&[&before[..], &["--yes"]].concat()).1["forgotten"], 1);
+    assert_eq!(left(), 0);
+    for wrong in ["now-1w", "1796079087692000000"] {
+        assert_eq!(served.ask(&["invalid", "truncate", "--before", wrong, "--yes"]).0, 1);
+    }
+    assert_eq!(served.ask(&["invalid", "truncate", "--yes"]).0, 2, "what?");
 }

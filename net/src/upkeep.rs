@@ -25,11 +25,9 @@ pub(crate) struct Statistics {
 }
 
 impl<S: Storage, P: Plant> Publication<S, P> {
-    /// Forgets an invalid transaction, or an interval by its first pointer. `None` if it is not invalid.
+    /// Forgets an invalid transaction. `None` if it is not invalid, or lost in a crash.
     pub(crate) fn truncate(&mut self, tx: WritePointer) -> Result<Option<Ticket>, Full> {
-        let is_invalid = self.published().invalid_transaction(tx).is_some()
-            || self.published().invalid().intervals.iter().any(|(first, _)| *first == tx.0);
-        if !is_invalid {
+        if !self.published().may_truncate(tx) {
             return Ok(None);
         }
         self.push(Event::Truncate { tx }).map(Some)

@@ -240,6 +240,17 @@ impl<P: Plant> House<P> {
         }
     }
 
+    /// Time passes in one step: the server was busy, or asleep, all the while.
+    pub fn clock_only(&mut self, time: Duration) {
+        self.clock.pass(time);
+        self.turn();
+    }
+
+    /// The monotonic clock.
+    pub fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
     /// No write of the log ends from now on, or all do again.
     pub fn stall_disk(&self, stalled: bool) {
         self.stalled.store(stalled, Ordering::Relaxed);
