@@ -82,6 +82,10 @@ pub enum Error {
     /// The server did not do what a registered store asked; the refusal says why, and what to do.
     #[error(transparent)]
     Store(#[from] StoreRefusal),
+    /// A sequencer that is no server failed for good, and says how. What was asked for may have been done; only its next
+    /// start will tell.
+    #[error("the sequencer failed")]
+    Service(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// What was asked for could not be written where the caller wants it.
     #[error("write")]
     Write(#[source] Arc<io::Error>),
@@ -190,7 +194,7 @@ impl Error {
             Error::NotCommitted { .. } | Error::TimedOut { .. } | Error::QueueFull { .. } => true,
             Error::SnapshotTooOld { .. } => true,
             Error::ImageGone { .. } => true,
-            Error::Unknown { .. } | Error::Write(_) | Error::Store(_) => false,
+            Error::Unknown { .. } | Error::Service(_) | Error::Write(_) | Error::Store(_) => false,
         }
     }
 
@@ -204,7 +208,9 @@ impl Error {
             },
             Error::Commit(CommitError::Conflict { .. } | CommitError::TooOld { .. } | CommitError::Expired { .. })
             | Error::NotCommitted { .. } => Outcome::NotCommitted,
-            Error::Unknown { .. } | Error::Lost(_) | Error::TimedOut { sent: true, .. } => Outcome::Unknown,
+            Error::Unknown { .. } | Error::Service(_) | Error::Lost(_) | Error::TimedOut { sent: true, .. } => {
+                Outcome::Unknown
+            }
             Error::Commit(
                 CommitError::ChangeSetTooLarge { .. }
                 | CommitError::LongWithChanges { .. }

@@ -84,6 +84,7 @@ fn a_flush_that_fails_without_a_word_is_not_run_again() {
     let gave_up = square(&stage).unwrap_err();
     assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::Aborted));
     assert!(std::error::Error::source(&gave_up.last).unwrap().is::<Declined>());
+    assert_eq!(stage.journal.told(), format!("{CHECKED}, d1 flush, {ROLLED_BACK}, abort"));
 }
 
 #[test]
@@ -100,6 +101,8 @@ fn a_flush_and_a_rollback_that_fail_without_a_word_invalidate() {
     let stage = Stage::planned(Plan { flush: Act::Decline, rollback: Act::Decline, ..plan() });
     let gave_up = square(&stage).unwrap_err();
     assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::Invalidated));
+    assert!(std::error::Error::source(&gave_up.last).unwrap().is::<Declined>());
+    assert_eq!(stage.journal.told(), format!("{CHECKED}, d1 flush, {ROLLED_BACK}, invalidate"));
 }
 
 #[test]
@@ -157,6 +160,7 @@ fn failed_changes_and_a_failed_rollback_invalidate() {
     let gave_up = square(&stage).unwrap_err();
     assert_eq!(told(gave_up.last.failure()), (Step::Changes, "changes".into()));
     assert_eq!(gave_up.last.standing(), Standing::Invalidated);
+    assert_eq!(stage.journal.told(), format!("begin, d1 start, d2 start, d1 changes, {ROLLED_BACK}, invalidate"));
 }
 
 #[test]

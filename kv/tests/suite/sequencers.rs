@@ -3,19 +3,13 @@
 use std::sync::Arc;
 use std::thread;
 
-use seriatim_client::{Client, ClientOptions};
 use seriatim_kv::core::Status;
 use seriatim_kv::{Coordinator, Db, Error, MemoryStore, RetryPolicy, RunOptions, Table};
-use seriatim_net::{Embedded, Options, Server, ServerOptions, StorageKind};
+
+use crate::support::serving::{Serving, embedded};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 50;
-
-fn small() -> Options {
-    let mut options = Options::default();
-    options.limits.conflict_index_bytes = 1 << 20;
-    options
-}
 
 fn number(bytes: Option<Vec<u8>>) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
@@ -62,7 +56,7 @@ fn a_conflict_is_told_by_key_and_an_abort_is_final(db: &Db, coordinator: &impl C
 
 #[test]
 fn an_embedded_sequencer_counts_right() {
-    let sequencer = Embedded::in_memory(&small()).unwrap();
+    let sequencer = embedded();
     let store = Arc::new(MemoryStore::new());
     let db = Db::new(store.clone(), sequencer.clone());
     count_together(&db, &store);
@@ -71,18 +65,13 @@ fn an_embedded_sequencer_counts_right() {
 
 #[test]
 fn a_server_counts_right_for_many_threads_over_one_client() {
-    let mut options = ServerOptions::new(StorageKind::Memory);
-    options.pipeline = small();
-    let server = Server::start(options).unwrap();
-    let (address, stop) = (server.address(), server.stop_handle());
-    let running = thread::spawn(move || server.run());
-    let client = Client::connect(address.to_string().as_str(), ClientOptions::default()).unwrap();
+    let mut serving = Serving::start();
+    let client = serving.client();
     let store = Arc::new(MemoryStore::new());
     let db = Db::new(store.clone(), client.clone());
     count_together(&db, &store);
     a_conflict_is_told_by_key_and_an_abort_is_final(&db, &client);
-    stop.stop();
-    running.join().unwrap().unwrap();
+    serving.stop();
     let error = db.run_with(RunOptions { retry: RetryPolicy::once(), ..RunOptions::default() }, |_| Ok(()));
     let error = error.unwrap_err();
     assert!(error.is_retryable() && matches!(error, Error::RetriesExhausted { .. }), "{error}");
