@@ -5,9 +5,14 @@
 
 mod bench;
 mod check;
+mod fence;
+mod image;
+mod invalid;
+mod moment;
 mod output;
 mod serve;
 mod status;
+mod store;
 mod target;
 mod tx;
 
@@ -35,18 +40,36 @@ enum Command {
     /// Look at transactions, and end them
     #[command(subcommand)]
     Tx(tx::TxCommand),
+    /// Look at the invalid transactions, and forget them
+    #[command(subcommand)]
+    Invalid(invalid::InvalidCommand),
+    /// The registered stores: what they have cleaned, and how far they may
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Wait until every transaction that is open now has ended
+    Fence(fence::FenceArgs),
+    /// The published state as a file
+    #[command(subcommand)]
+    Image(image::ImageCommand),
     /// Run a check: the house under load while everything is killed, or a recorded history
     #[command(subcommand)]
     Check(check::CheckCommand),
 }
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", "warn")).init();
-    let outcome = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    // A server says how it is, others what went wrong.
+    let level = if matches!(command, Command::Serve(_)) { "info" } else { "warn" };
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("SERIATIM_LOG", level)).init();
+    let outcome = match command {
         Command::Serve(args) => serve::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Tx(command) => tx::run(&command),
+        Command::Invalid(command) => invalid::run(&command),
+        Command::Store(command) => store::run(&command),
+        Command::Fence(args) => fence::run(&args),
+        Command::Image(command) => image::run(&command),
         Command::Check(command) => check::run(&command),
     };
     outcome.unwrap_or_else(|error| {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use seriatim_core::LabelRetention;
 use seriatim_net::{Planted, Server, ServerOptions, Stop, StorageKind};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -51,6 +52,15 @@ pub struct ServeArgs {
     /// Megabytes of the conflict index
     #[arg(long, value_name = "MB", default_value_t = 256)]
     conflict_index_mb: usize,
+    /// Seconds for which somebody may read through a snapshot without a transaction
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=86_400))]
+    snapshot_age_secs: u32,
+    /// Seconds after its deadline in which a write of an invalid transaction may still reach a store
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=86_400))]
+    write_delay_secs: u32,
+    /// How long labels of transactions are kept
+    #[arg(long, value_enum, default_value_t = Labels::Committed)]
+    labels: Labels,
     #[command(flatten)]
     output: OutputArgs,
     /// A bug to plant, so that a check can show that it fails
@@ -66,6 +76,16 @@ enum Storage {
     Memory,
     /// Files, but what is not synced dies with the process: a killed server loses what a power cut would take
     Lossy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Labels {
+    /// Not at all
+    Off,
+    /// While the transaction is open
+    Active,
+    /// And among the last commits, so that a conflict names its winner's
+    Committed,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -88,8 +108,15 @@ pub fn run(args: &ServeArgs) -> Outcome {
     options.trust_network = args.trust_network;
     options.pipeline.accept_clock = args.accept_clock;
     options.pipeline.on_replay = |commits| eprintln!("seriatim: recovering, {commits} commits replayed");
+    options.pipeline.snapshot_age_ms = args.snapshot_age_secs * 1000;
+    options.pipeline.write_delay_ms = u64::from(args.write_delay_secs) * 1000;
     options.pipeline.limits.open_max = args.open_max;
     options.pipeline.limits.conflict_index_bytes = args.conflict_index_mb << 20;
+    options.pipeline.limits.labels = match args.labels {
+        Labels::Off => LabelRetention::Off,
+        Labels::Active => LabelRetention::Active,
+        Labels::Committed => LabelRetention::Committed,
+    };
     options.plant = match args.plant {
         None => Planted::Nothing,
         Some(Plant::LostUpdate) => Planted::LostUpdate,

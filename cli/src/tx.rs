@@ -30,10 +30,17 @@ pub enum TxCommand {
 #[derive(Args)]
 pub struct LsArgs {
     #[command(flatten)]
-    target: TargetArgs,
+    page: PageArgs,
     /// List the invalid transactions instead of the open ones
     #[arg(long)]
     invalid: bool,
+}
+
+/// Which part of a list.
+#[derive(Args)]
+pub struct PageArgs {
+    #[command(flatten)]
+    target: TargetArgs,
     /// Start behind this transaction
     #[arg(long, value_name = "TX", default_value_t = 0)]
     after: u64,
@@ -102,6 +109,9 @@ struct OpenReport {
     deferred: bool,
     detached: bool,
     snapshot: u64,
+    checkpoints: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -128,7 +138,8 @@ impl From<Status> for StatusReport {
     }
 }
 
-fn cause_name(cause: InvalidCause) -> &'static str {
+/// Why a transaction is invalid, for people.
+pub fn cause_name(cause: InvalidCause) -> &'static str {
     match cause {
         InvalidCause::Asked => "asked for",
         InvalidCause::Expired => "deadline passed",
@@ -149,7 +160,13 @@ impl std::fmt::Display for StatusReport {
     }
 }
 
-fn pointer(text: &str) -> Result<u64, String> {
+/// SHORT or LONG.
+pub fn kind_name(kind: Kind) -> &'static str {
+    if kind == Kind::Long { "LONG" } else { "SHORT" }
+}
+
+/// Reads a write pointer.
+pub fn pointer(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(pointer) if pointer > 0 => Ok(pointer),
         _ => Err("a transaction is named by its write pointer, a number like 1796079087692000000".to_owned()),
@@ -159,7 +176,7 @@ fn pointer(text: &str) -> Result<u64, String> {
 /// Runs a command.
 pub fn run(command: &TxCommand) -> Outcome {
     match command {
-        TxCommand::Ls(args) => list(args),
+        TxCommand::Ls(args) => list(&args.page, if args.invalid { ListKind::Invalid } else { ListKind::Open }),
         TxCommand::Show(args) => show(args),
         TxCommand::Abort(args) => one(args, |client, tx| client.abort(tx).map_err(Into::into)),
         TxCommand::Invalidate(args) => one(args, |client, tx| {
@@ -169,9 +186,9 @@ pub fn run(command: &TxCommand) -> Outcome {
     }
 }
 
-fn list(args: &LsArgs) -> Outcome {
+/// Lists transactions, page by page.
+pub fn list(args: &PageArgs, kind: ListKind) -> Outcome {
     let client = args.target.connect()?;
-    let kind = if args.invalid { ListKind::Invalid } else { ListKind::Open };
     let mut list = List { transactions: Vec::new(), more: true };
     let mut after = WritePointer(args.after);
     while list.more && list.transactions.len() < args.max {
@@ -181,7 +198,7 @@ fn list(args: &LsArgs) -> Outcome {
         list.more = page.more;
         list.transactions.extend(page.entries.iter().map(row));
     }
-    args.output.print(&list, |list, out| list_text(list, args.invalid, out))?;
+    args.output.print(&list, |list, out| list_text(list, kind == ListKind::Invalid, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -203,7 +220,11 @@ fn show(args: &OneArgs) -> Outcome {
             out,
             "{}, expires {expires}, begun at commit {} by session {:016x}",
             open.kind, open.snapshot, open.session
-        )
+        )?;
+        if open.checkpoints > 0 {
+            writeln!(out, "{} checkpoints", open.checkpoints)?;
+        }
+        open.label.as_ref().map_or(Ok(()), |label| writeln!(out, "label {label:?}"))
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -215,12 +236,14 @@ fn row(entry: &Listed) -> Row {
         status: entry.status.into(),
         born_ms: entry.tx.ms_since_epoch(),
         open: OpenReport {
-            kind: if entry.kind == Kind::Long { "LONG" } else { "SHORT" },
+            kind: kind_name(entry.kind),
             remaining_ms: entry.remaining_ms,
             session: entry.session,
             deferred: entry.deferred,
             detached: entry.detached,
             snapshot: entry.snapshot.0,
+            checkpoints: entry.checkpoints,
+            label: entry.label.as_deref().map(str::to_owned),
         },
     }
 }
@@ -233,7 +256,8 @@ fn list_text(list: &List, invalid: bool, out: &mut dyn Write) -> io::Result<()> 
     for row in &list.transactions {
         let expires = row.open.remaining_ms.map_or("-".to_owned(), duration);
         let more = if row.count > 1 { format!(" and {} more", row.count - 1) } else { String::new() };
-        writeln!(out, "{:<20} {:<6} {:<12} {}{more}", row.tx, row.open.kind, expires, row.status)?;
+        let label = row.open.label.as_ref().map_or(String::new(), |label| format!(", label {label:?}"));
+        writeln!(out, "{:<20} {:<6} {:<12} {}{more}{label}", row.tx, row.open.kind, expires, row.status)?;
     }
     if list.more {
         writeln!(out, "… and more; go on with --after {}", list.transactions.last().map_or(0, |row| row.tx))?;

@@ -155,7 +155,7 @@ impl Client {
         &self,
         tx: WritePointer,
         mut submission: Submission<'c>,
-        changes: Option<&'c ChangeSet>,
+        mut changes: Option<&'c ChangeSet>,
     ) -> Result<CommitNumber, Error> {
         let deadline = self.deadline();
         // Whether an earlier attempt may have reached the server, and why it had no answer.
@@ -167,7 +167,7 @@ impl Client {
                 (Ok(Done::Outcome(Ok(csn))), _) => return Ok(csn),
                 // It is open, and whichever attempt comes first brings the same changes.
                 (Ok(Done::Outcome(Err(CommitError::NeedChanges { .. }))), earlier)
-                    if !last && let Some(changes) = changes =>
+                    if let Some(changes) = changes.take() =>
                 {
                     submission.changes = Changes::Given(changes);
                     doubt = earlier;
@@ -227,9 +227,10 @@ impl Client {
         }
     }
 
-    /// Forgets an invalid transaction with all of its pointers, or an interval that a crash left unaccounted by its first
-    /// pointer: it is excluded no more. Whoever asks says that nothing of it stands in any store. False if it was not
-    /// invalid. Durable when it returns.
+    /// Forgets an invalid transaction with all of its pointers: it is excluded no more. Whoever asks says that nothing of it
+    /// stands in any store. False if it was not invalid, or lost in a crash ([`Unaccounted`](seriatim_core::InvalidCause::Unaccounted)): that is
+    /// forgotten by [`Client::truncate_before`], or when every registered store is clean of it. Durable when it
+    /// returns.
     ///
     /// # Errors
     /// Those of the connection, and the server's.
@@ -275,13 +276,14 @@ impl Client {
         loop {
             match self.ask(Call::Image(image))? {
                 Done::Image { number, total, bytes } => {
-                    if image.offset > 0 && number != image.number {
-                        // The server has forgotten the image, or is another run, and sends another one.
+                    // The server has forgotten the image, or is another run, and sends another one.
+                    let is_another = image.offset > 0 && number != image.number;
+                    if is_another || (bytes.is_empty() && image.offset < total) {
                         return Err(Error::ImageGone { read: image.offset });
                     }
                     out.write_all(&bytes).map_err(|error| Error::Write(Arc::new(error)))?;
                     image = ImageRequest { number, offset: image.offset + bytes.len() as u64 };
-                    if image.offset >= total || bytes.is_empty() {
+                    if image.offset >= total {
                         return Ok(image.offset);
                     }
                 }

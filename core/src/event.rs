@@ -128,7 +128,7 @@ pub enum Event<Ids = ChangeIds> {
     },
     /// See [`EventKind::Truncate`].
     Truncate {
-        /// The transaction, or the first pointer of an interval that a crash left unaccounted.
+        /// The transaction; nothing happens to one that a crash left unaccounted.
         tx: WritePointer,
     },
     /// See [`EventKind::TruncateBefore`].

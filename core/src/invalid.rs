@@ -171,15 +171,6 @@ impl Invalids {
         true
     }
 
-    /// Takes out the interval that begins with this pointer.
-    pub(crate) fn remove_interval(&mut self, first: WritePointer) {
-        let Some(at) = self.set.intervals.iter().position(|interval| interval.0 == first.0) else { return };
-        let set = Arc::make_mut(&mut self.set);
-        set.intervals.remove(at);
-        set.version += 1;
-        self.intervals_until.remove(at);
-    }
-
     /// Takes out every transaction that begins below `end`, with all of its pointers, and cuts intervals there.
     pub(crate) fn remove_before(&mut self, end: WritePointer) {
         self.take_below(end, |_| true);

@@ -154,8 +154,8 @@ impl Published {
             }
             Event::Checkpoint { tx, pointer } => self.checkpoint(*tx, *pointer),
             Event::Truncate { tx } => {
-                if !self.invalid.remove(*tx) {
-                    self.invalid.remove_interval(*tx);
+                if self.may_truncate(*tx) {
+                    self.invalid.remove(*tx);
                 }
                 Ok(Applied::Nothing)
             }
@@ -249,6 +249,14 @@ impl Published {
     /// What is kept of an invalid transaction.
     pub fn invalid_transaction(&self, tx: WritePointer) -> Option<InvalidTransaction> {
         self.invalid.get(tx)
+    }
+
+    /// True if one word about this transaction is enough to forget it: it is invalid, and it is known who it was.
+    ///
+    /// What a crash left unaccounted is not forgotten by name. An interval stands for transactions of many clients, and to
+    /// the one whose pointer happens to be its first it looks like its own.
+    pub fn may_truncate(&self, tx: WritePointer) -> bool {
+        self.invalid.get(tx).is_some_and(|invalid| invalid.cause != InvalidCause::Unaccounted)
     }
 
     /// The invalid transactions after this one, ascending. Intervals are in [`Published::invalid`].
@@ -714,8 +722,25 @@ mod tests {
         apply(&mut state, Event::TruncateBefore { bound: WritePointer(500_000) }).unwrap();
         assert_eq!(state.invalid().intervals, [(500_000, 1_000_000)]);
         apply(&mut state, truncate(500_000)).unwrap();
+        assert_eq!(state.invalid().intervals, [(500_000, 1_000_000)], "one client does not speak for all of them");
+        apply(&mut state, Event::TruncateBefore { bound: WritePointer(1_000_000) }).unwrap();
         assert!(state.invalid().is_empty());
         assert_eq!(state.open_len(), 2, "who is open is not touched");
+    }
+
+    #[test]
+    fn what_a_crash_left_unaccounted_is_not_forgotten_by_name() {
+        let mut state = started(100);
+        apply(&mut state, begin(102, 1, Kind::Short)).unwrap();
+        apply(&mut state, commit(102)).unwrap();
+        apply(&mut state, Event::Start { boot: 8, first: WritePointer(1_000_000), time: SequencerTime(0) }).unwrap();
+        // 100 and 101 were handed out, 103 may have been: a client holds it, and has rolled its own writes back.
+        for tx in [100, 101, 103, 104] {
+            assert!(!state.may_truncate(WritePointer(tx)));
+            apply(&mut state, Event::Truncate { tx: WritePointer(tx) }).unwrap();
+            assert_eq!(state.status(WritePointer(tx)), Status::Invalid(InvalidCause::Unaccounted));
+        }
+        assert_eq!(state.invalid_len(), 3);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use seriatim_wire::{
 
 use crate::clock::Now;
 use crate::connection::Connection;
+use crate::large_sets::LargeSets;
 use crate::network::ConnectionId;
 use crate::plant::Plant;
 use crate::publication::Publication;
@@ -37,6 +38,7 @@ pub(crate) struct Desk<S: Storage, P> {
     scratch: Scratch,
     commits: Vec<Asked>,
     fences: Vec<upkeep::Waiter>,
+    large_sets: LargeSets,
     images: Vec<upkeep::HeldImage>,
     last_image: u64,
 }
@@ -110,6 +112,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
             scratch: Scratch::default(),
             commits: Vec::new(),
             fences: Vec::new(),
+            large_sets: LargeSets::default(),
             images: Vec::new(),
             last_image: 0,
         }
@@ -226,6 +229,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 core.prefetch(&ahead.changes);
             }
             let tx = commit.tx;
+            self.large_sets.note(core.limits(), now.monotonic, tx, commit.changes.len());
             let outcome = match core.commit(now.sequencer, tx, commit.submission(), &mut self.scratch) {
                 Decision::Committed { csn, ticket } => {
                     latest.note(ticket);
@@ -278,8 +282,9 @@ impl<S: Storage, P: Plant> Desk<S, P> {
         let mut latest = Latest::default();
         let mut checks = Vec::with_capacity(items.len());
         for item in items {
-            let tx = item.tx;
-            checks.push(match core.can_commit(now.sequencer, tx, &item.change_set(), &mut self.scratch) {
+            let (tx, changes) = (item.tx, item.change_set());
+            self.large_sets.note(core.limits(), now.monotonic, tx, changes.len());
+            checks.push(match core.can_commit(now.sequencer, tx, &changes, &mut self.scratch) {
                 Advice::Passes { .. } => Answer::Known(Ok(())),
                 Advice::Fails(error) => {
                     if matches!(error, CommitError::Conflict { .. }) {

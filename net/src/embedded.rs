@@ -17,14 +17,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use seriatim_core::{
-    Advice, BeginError, BeginOptions, Begun, ChangeSet, Checkpointing, CommitError, CommitNumber, Decision, End, Full,
-    InvalidCause, Owner, Scratch, Sequencer, SequencerTime, Snapshot, Status, Submission, Ticket, WritePointer,
+    Advice, BeginError, BeginOptions, Begun, ChangeSet, Changes, Checkpointing, CommitError, CommitNumber, Decision,
+    End, Full, InvalidCause, Owner, Scratch, Sequencer, SequencerTime, Snapshot, Status, Submission, Ticket,
+    WritePointer,
 };
 use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage, Storage};
 
 use self::lead::{Lead, Leader};
 use crate::clock::SystemClock;
 use crate::failure::{Failure, StartError};
+use crate::large_sets::LargeSets;
 use crate::plant::Honest;
 use crate::publication::Publication;
 use crate::recovery::{Options, RecoveryReport, recover};
@@ -52,6 +54,7 @@ struct Shared {
     /// No further segment of the log can be made: nothing new is taken on, so that what was decided has its room.
     is_short: AtomicBool,
     lead: Mutex<Lead>,
+    large_sets: Mutex<LargeSets>,
     /// Guards nothing but the wait: who fails to lead waits here until the leader leaves.
     waiting: Mutex<Waiting>,
     news: Condvar,
@@ -97,6 +100,7 @@ impl Embedded {
             released_to: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             lead: Mutex::new(Lead { half: Box::new(half), times, clock, failure: None }),
+            large_sets: Mutex::default(),
             waiting: Mutex::default(),
             news: Condvar::new(),
         });
@@ -176,6 +180,9 @@ impl Embedded {
         let mut outcomes: Vec<Result<CommitNumber, CommitError>> = Vec::new();
         for (index, (tx, submission)) in commits.into_iter().enumerate() {
             let submission = submission.into();
+            if let Changes::Given(changes) = submission.changes {
+                shared.note_large(tx, changes);
+            }
             if shared.is_short.load(Ordering::Relaxed) {
                 outcomes.push(Err(CommitError::Overloaded(Full::Disk)));
                 continue;
@@ -217,6 +224,7 @@ impl Embedded {
     /// As a commit would; the transaction stays as it is. After a conflict the winner is visible.
     pub fn can_commit(&self, tx: WritePointer, changes: &ChangeSet) -> Result<(), EmbeddedError<CommitError>> {
         let shared = &self.house.shared;
+        shared.note_large(tx, changes);
         let error = match shared.core.can_commit(shared.now(), tx, changes, &mut Scratch::default()) {
             Advice::Passes { .. } => return Ok(()),
             Advice::Fails(error @ CommitError::Conflict { .. }) => {
@@ -374,6 +382,14 @@ impl Shared {
     fn now(&self) -> SequencerTime {
         let (at, time) = self.started;
         time.plus_ms(at.elapsed().as_millis() as u64)
+    }
+
+    fn note_large(&self, tx: WritePointer, changes: &ChangeSet) {
+        let (limits, ids) = (self.core.limits(), changes.len());
+        if LargeSets::is_large(limits, ids) {
+            let mut large = self.large_sets.lock().unwrap_or_else(PoisonError::into_inner);
+            large.note(limits, self.started.0.elapsed(), tx, ids);
+        }
     }
 
     /// Takes the lead, waiting for whoever has it.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use seriatim_core::{CommitNumber, Full, Published, WritePointer};
+use seriatim_core::{CommitNumber, Full, Published, Sequencer, WritePointer};
 use seriatim_wire::Fenced;
 
 /// Fences that may be waited for at once: 64. Each looks at every end.
@@ -87,14 +87,20 @@ impl Fences {
         self.raised.iter_mut().filter(|fence| fence.open.is_some()).for_each(|fence| fence.open = Some(0));
     }
 
-    /// What came of a fence, if that is known by now; it is forgotten then.
-    pub(crate) fn outcome(&mut self, id: FenceId, now: Duration) -> Option<Fenced> {
+    /// What came of a fence, if that is known by now; it is forgotten then. If its time is over before the published
+    /// state could be counted, the decided one is asked.
+    pub(crate) fn outcome(&mut self, id: FenceId, now: Duration, decided: &Sequencer) -> Option<Fenced> {
         let at = self.raised.iter().position(|fence| fence.id == id)?;
         let fence = &self.raised[at];
         let outcome = match fence.open {
             Some(0) => Fenced::Passed,
-            open if now >= fence.deadline => Fenced::TimedOut(open.unwrap_or(0)),
-            _ => return None,
+            _ if now < fence.deadline => return None,
+            Some(open) => Fenced::TimedOut(open),
+            None => {
+                let mut open = 0;
+                decided.for_each_open(|view| open += u64::from(fence.waits_for(view.tx, view.snapshot)));
+                Fenced::TimedOut(open)
+            }
         };
         self.raised.swap_remove(at);
         Some(outcome)

@@ -19,17 +19,15 @@ const STATISTICS_EVERY: Duration = Duration::from_secs(10);
 /// What the last line of statistics said.
 #[derive(Default)]
 pub(crate) struct Statistics {
-    said_at: Duration,
+    said_at: Option<Duration>,
     csn: CommitNumber,
     next: WritePointer,
 }
 
 impl<S: Storage, P: Plant> Publication<S, P> {
-    /// Forgets an invalid transaction, or an interval by its first pointer. `None` if it is not invalid.
+    /// Forgets an invalid transaction. `None` if it is not invalid, or lost in a crash.
     pub(crate) fn truncate(&mut self, tx: WritePointer) -> Result<Option<Ticket>, Full> {
-        let is_invalid = self.published().invalid_transaction(tx).is_some()
-            || self.published().invalid().intervals.iter().any(|(first, _)| *first == tx.0);
-        if !is_invalid {
+        if !self.published().may_truncate(tx) {
             return Ok(None);
         }
         self.push(Event::Truncate { tx }).map(Some)
@@ -57,7 +55,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
 
     /// What came of a fence, if that is known by now; it is forgotten then.
     pub(crate) fn fence_outcome(&mut self, fence: FenceId, now: Now) -> Option<Fenced> {
-        self.fences.outcome(fence, now.monotonic)
+        let core = self.core().clone();
+        self.fences.outcome(fence, now.monotonic, &core)
     }
 
     /// The published state as a whole image file. Copies all of it.
@@ -71,15 +70,15 @@ impl<S: Storage, P: Plant> Publication<S, P> {
 
     /// Logs how the sequencer is, every ten seconds in which anything happened.
     pub(crate) fn say_statistics(&mut self, now: Now) {
-        let passed = now.monotonic.saturating_sub(self.statistics.said_at);
-        if passed < STATISTICS_EVERY {
-            return;
-        }
+        let since = match self.statistics.said_at {
+            Some(at) if now.monotonic.saturating_sub(at) < STATISTICS_EVERY => return,
+            at => at,
+        };
         let (csn, next) = (self.published().csn(), self.next_pointer());
-        let before = std::mem::replace(&mut self.statistics, Statistics { said_at: now.monotonic, csn, next });
-        if (csn, next) == (before.csn, before.next) || before.said_at == Duration::ZERO {
-            return;
-        }
+        let before = std::mem::replace(&mut self.statistics, Statistics { said_at: Some(now.monotonic), csn, next });
+        // The first look is at the start.
+        let Some(since) = since.filter(|_| (csn, next) != (before.csn, before.next)) else { return };
+        let passed = now.monotonic.saturating_sub(since);
         let published = self.published();
         log::info!(
             "statistics: {} commits, {:.0}/s; open {}, invalid {}, excluded {}, checked sets {}, outcomes {}; \

@@ -5,25 +5,9 @@
 
 mod common;
 
-use common::{OverTcp, System, small};
+use common::{OverTcp, System, cases, small};
 use seriatim_core::{BeginError, BeginOptions, CommitError, InvalidCause, Kind, Status, WritePointer};
-use seriatim_net::Embedded;
-
-/// Makes one test in process and one over TCP of every case.
-macro_rules! cases {
-    ($($name:ident)*) => {
-        mod in_process {
-            $(#[test] fn $name() {
-                super::$name(&super::Embedded::in_memory(&super::small()).expect("starts"));
-            })*
-        }
-        mod over_tcp {
-            $(#[test] fn $name() {
-                super::$name(&super::OverTcp::start());
-            })*
-        }
-    };
-}
+use seriatim_net::{Embedded, StorageKind};
 
 cases! {
     a_timeout_of_zero_is_refused

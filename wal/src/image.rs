@@ -86,6 +86,53 @@ pub(crate) fn image_content(file: &[u8]) -> std::ops::Range<usize> {
     HEADER_BYTES..file.len() - TRAILER_BYTES
 }
 
+/// An image file on its own, as [`crate::Log::write_image`] writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ImageFile<'a> {
+    /// Which store it is of.
+    pub store: StoreId,
+    /// The last record whose effect it holds.
+    pub covers: Lsn,
+    /// Fencing token of whoever wrote it.
+    pub token: u64,
+    /// When the last durable group before it was written, in ms since the Unix epoch.
+    pub created_ms: u64,
+    /// The saved state, as the log's owner wrote it.
+    pub content: &'a [u8],
+}
+
+/// Why bytes are no image file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ImageFileError {
+    /// It does not begin like one.
+    #[error("this is no image file")]
+    NotAnImage,
+    /// It begins like one and is not what was written: cut, extended or changed.
+    #[error("the image file is cut or damaged: a checksum does not match")]
+    Damaged,
+    /// Written by a newer version.
+    #[error("the image file has format version {0}, and this version reads {FORMAT_VERSION}")]
+    Version(u16),
+}
+
+impl<'a> ImageFile<'a> {
+    /// Reads a whole image file; every byte of it is checked.
+    ///
+    /// # Errors
+    /// See [`ImageFileError`].
+    pub fn read(file: &'a [u8]) -> Result<ImageFile<'a>, ImageFileError> {
+        let ImageHeader { store, covers, token, created_ms } =
+            ImageHeader::read(file).map_err(|unreadable| match unreadable {
+                Unreadable::NotOurs => ImageFileError::NotAnImage,
+                Unreadable::Version(version) => ImageFileError::Version(version),
+                // A file that is too short to tell counts as one that was cut.
+                Unreadable::Damaged if !file.starts_with(&MAGIC) => ImageFileError::NotAnImage,
+                Unreadable::Damaged => ImageFileError::Damaged,
+            })?;
+        Ok(ImageFile { store, covers, token, created_ms, content: &file[image_content(file)] })
+    }
+}
+
 struct Digesting<'a> {
     out: &'a mut dyn Write,
     hasher: Xxh3,
@@ -122,6 +169,7 @@ mod tests {
             let (header, file) = example(content);
             assert_eq!(ImageHeader::read(&file), Ok(header));
             assert_eq!(&file[image_content(&file)], content);
+            assert_eq!(ImageFile::read(&file).unwrap().content, content);
         }
     }
 
@@ -138,6 +186,17 @@ mod tests {
         }
         file.push(0);
         assert!(ImageHeader::read(&file).is_err());
+    }
+
+    #[test]
+    fn what_is_no_image_is_told_from_a_damaged_one() {
+        let (_, mut file) = example(b"the state");
+        assert_eq!(ImageFile::read(b""), Err(ImageFileError::NotAnImage));
+        assert_eq!(ImageFile::read(&[b'x'; 500]), Err(ImageFileError::NotAnImage));
+        assert_eq!(ImageFile::read(&file[..file.len() - 1]), Err(ImageFileError::Damaged));
+        assert_eq!(ImageFile::read(&file[..20]), Err(ImageFileError::Damaged));
+        file[70] ^= 1;
+        assert_eq!(ImageFile::read(&file), Err(ImageFileError::Damaged));
     }
 
     #[test]

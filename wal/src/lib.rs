@@ -71,6 +71,7 @@ pub use field::BLOCK_BYTES;
 pub use file_name::FileName;
 pub use group::{Digest, Fault, GROUP_HEADER_BYTES, Group, GroupHeader, Stamp};
 pub use identity::{FORMAT_VERSION, StoreId};
+pub use image::{ImageFile, ImageFileError};
 pub use log::{Log, Stats, Submitted};
 pub use lsn::Lsn;
 pub use options::{BadOption, Options, RECORD_BYTES_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};

@@ -65,14 +65,21 @@ impl FrameBuffer {
         assert!(self.end <= self.bytes.len(), "filled {count} bytes, more than there was room for");
     }
 
-    /// Reads once; 0 means that the other side has closed.
+    /// Reads once, again if a signal came between; 0 means that the other side has closed.
     ///
     /// # Errors
     /// Those of the reader.
     pub fn read_from(&mut self, reader: &mut impl Read) -> io::Result<usize> {
-        let count = reader.read(self.room())?;
-        self.filled(count);
-        Ok(count)
+        loop {
+            match reader.read(self.room()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => {
+                    let count = read?;
+                    self.filled(count);
+                    return Ok(count);
+                }
+            }
+        }
     }
 
     /// Takes the next frame; `None` until more bytes arrive.

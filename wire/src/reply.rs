@@ -80,7 +80,7 @@ pub enum Reply<'a> {
     CanCommit(Results<'a, ()>),
     /// See [`Op::Checkpoint`].
     Checkpoint(Results<'a, WritePointer>),
-    /// See [`Op::Truncate`]: whether each was invalid.
+    /// See [`Op::Truncate`]: whether each was forgotten.
     Truncate(Bools<'a>),
     /// See [`Op::TruncateBefore`].
     TruncateBefore(Truncated),

@@ -193,6 +193,15 @@ fn the_examples_in_the_protocol_page_are_what_is_written() {
     let conflict =
         CommitError::Conflict { tx, change_id: 0xe6c6_32b6_1e96_4e1f, csn: CommitNumber(9), winner: None, label: None };
     let error = ErrorReply { asked: 14, ..ErrorReply::new(ErrorCode::UnknownOp, "op 14 is not known") };
+    let stored = |id, said: &StoreReply| written(|out| reply::store(out, id, said));
+    let bounds = CleanBound { clean: tx, visible: WritePointer(tx.0 - 1) };
+    let cleaned = StoreRequest::Cleaned { name: "purses", bound: tx };
+    let refusal = StoreRefusal::NotHandedOut { bound: tx, greatest: WritePointer(tx.0 - 1) };
+    let (kind, cause) = (Kind::Short, InvalidCause::Expired);
+    let holder = CleanHolder::Writing { tx, kind, cause, remaining_ms: 60_000 };
+    let store = RegisteredStore { bound: WritePointer(5), registered_ms: 1_790_000_000_000, acknowledged_ms: 0 };
+    let stores = vec![(StoreName::new("purses").unwrap(), store)];
+    let report = PruneReport { bounds, invalid: 1, holder, stores };
     let examples = [
         ("hello", written(|out| Hello { label: "bank", ..Hello::new(0x0123_4567_89ab_cdef) }.encode(out, 1))),
         ("hello reply", written(|out| hello_reply.encode(out, 1))),
@@ -205,11 +214,27 @@ fn the_examples_in_the_protocol_page_are_what_is_written() {
         ("abort", written(|out| request::pointers(out, Op::Abort, 4, [tx]))),
         ("abort reply, aborted", written(|out| reply::statuses(out, Op::Abort, 4, [Status::Aborted]))),
         ("error", written(|out| reply::error(out, 5, &error))),
+        ("truncate", written(|out| request::pointers(out, Op::Truncate, 6, [tx]))),
+        ("truncate reply, forgotten", written(|out| reply::bools(out, Op::Truncate, 6, [true]))),
+        ("truncate before", written(|out| request::truncate_before(out, 7, tx))),
+        ("truncate before reply, 3", written(|out| reply::truncate_before(out, 7, Truncated::Done(3)))),
+        ("register store", written(|out| request::store(out, 8, StoreRequest::Register { name: "purses" }))),
+        ("register store reply, new", stored(8, &StoreReply::Registered(Ok(true)))),
+        ("remove store", written(|out| request::store(out, 9, StoreRequest::Remove { name: "purses" }))),
+        ("remove store reply, was there", stored(9, &StoreReply::Removed(true))),
+        ("clean bound", written(|out| request::store(out, 10, StoreRequest::CleanBound))),
+        ("clean bound reply", stored(10, &StoreReply::CleanBound(bounds))),
+        ("store cleaned", written(|out| request::store(out, 11, cleaned))),
+        ("store cleaned reply, refused", stored(11, &StoreReply::Cleaned(Err(refusal)))),
+        ("pruning", written(|out| request::store(out, 12, StoreRequest::Pruning))),
+        ("pruning reply", stored(12, &StoreReply::Pruning(Box::new(report)))),
     ];
     let page = include_str!("../PROTOCOL.md");
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let lines = examples
-        .map(|(name, bytes)| format!("{name}: {} {}", hex(&bytes[..HEADER_BYTES]), hex(&bytes[HEADER_BYTES..])));
+    let lines = examples.map(|(name, bytes)| {
+        let line = format!("{name}: {} {}", hex(&bytes[..HEADER_BYTES]), hex(&bytes[HEADER_BYTES..]));
+        line.trim_end().to_owned()
+    });
     let missing: Vec<&String> = lines.iter().filter(|line| !page.lines().any(|there| there == *line)).collect();
     assert!(missing.is_empty(), "PROTOCOL.md lacks\n{}", missing.iter().map(|l| format!("{l}\n")).collect::<String>());
 }

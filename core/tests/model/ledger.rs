@@ -70,8 +70,10 @@ impl Ledger {
             Event::Finished { first, count } => (first.0..first.0 + count).for_each(|pointer| self.name(pointer)),
             Event::Window { end } => self.window_end = self.window_end.max(end.0),
             Event::Truncate { tx } => {
-                self.invalid.remove(&tx.0);
-                self.intervals.retain(|(first, _)| *first != tx.0);
+                // Unaccounted ones go by bounds alone.
+                if self.invalid.get(&tx.0).is_some_and(|entry| entry.cause != Some(InvalidCause::Unaccounted)) {
+                    self.invalid.remove(&tx.0);
+                }
             }
             Event::TruncateBefore { bound } => {
                 self.invalid.retain(|tx, _| *tx >= bound.0);

@@ -26,9 +26,10 @@ fn refused<T>(said: Result<Result<T, StoreRefusal>, Full>) -> Result<T, Embedded
 }
 
 impl Embedded {
-    /// Forgets an invalid transaction with all of its pointers, or an interval that a crash left unaccounted by its first
-    /// pointer: it is excluded no more. Whoever asks says that nothing of it stands in any store. False if it was not
-    /// invalid. Waits until that is durable.
+    /// Forgets an invalid transaction with all of its pointers: it is excluded no more. Whoever asks says that nothing of it
+    /// stands in any store. False if it was not invalid, or lost in a crash ([`Unaccounted`](seriatim_core::InvalidCause::Unaccounted)): that is
+    /// forgotten by [`Embedded::truncate_before`], or when every registered store is clean of it. Waits until that is
+    /// durable.
     ///
     /// # Errors
     /// If the log failed or is full.

@@ -1,5 +1,5 @@
 //! What the tests of this room share: one face for a sequencer in process and one behind TCP, and a raw connection.
-#![allow(dead_code)]
+#![allow(dead_code, unused_macros, unused_imports)]
 
 pub mod house;
 
@@ -10,10 +10,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use seriatim_core::{
-    BeginError, BeginOptions, ChangeSet, CommitError, CommitNumber, Kind, Snapshot, Status, WritePointer,
+    BeginError, BeginOptions, ChangeSet, Changes, CommitError, CommitNumber, Kind, Snapshot, Status, Submission,
+    WritePointer,
 };
 use seriatim_net::{Embedded, EmbeddedError, Failure, Options, Server, ServerOptions, Stop, StorageKind};
-use seriatim_wire::{BeginRequest, ErrorCode, ErrorReply, FrameBuffer, Hello, HelloReply, Op, Reply, State, request};
+use seriatim_wire::{
+    BeginRequest, ErrorCode, ErrorReply, Fenced, FrameBuffer, Hello, HelloReply, Op, Reply, State, request,
+};
 
 /// A transaction that has begun.
 #[derive(Clone, Debug)]
@@ -22,10 +25,47 @@ pub struct Begun {
     pub snapshot: Arc<Snapshot>,
 }
 
+/// Makes one test in process and one over TCP of every case; a case takes `&impl System`, over [`small`].
+macro_rules! cases {
+    ($($name:ident)*) => {
+        mod in_process {
+            $(#[test] fn $name() {
+                super::$name(&<super::Embedded as super::System>::start(super::StorageKind::Memory, &super::small()));
+            })*
+        }
+        mod over_tcp {
+            $(#[test] fn $name() {
+                super::$name(&<super::OverTcp as super::System>::start(super::StorageKind::Memory, &super::small()));
+            })*
+        }
+    };
+}
+pub(crate) use cases;
+
+/// The same for cases that start their systems themselves.
+macro_rules! cases_that_start {
+    ($($name:ident)*) => {
+        mod in_process {
+            $(#[test] fn $name() { super::$name::<super::Embedded>(); })*
+        }
+        mod over_tcp {
+            $(#[test] fn $name() { super::$name::<super::OverTcp>(); })*
+        }
+    };
+}
+pub(crate) use cases_that_start;
+
 /// A sequencer as the conformance cases see it.
-pub trait System {
+pub trait System: Sized {
+    /// A new one. It is stopped cleanly when it goes.
+    fn start(storage: StorageKind, options: &Options) -> Self;
+    /// Begins with a label of its own.
+    fn begin_labelled(&self, label: &str) -> Begun;
     fn begin_with(&self, options: &BeginOptions) -> Result<Begun, BeginError>;
-    fn commit(&self, tx: WritePointer, keys: &[&str]) -> Result<CommitNumber, CommitError>;
+    fn can_commit_changes(&self, tx: WritePointer, changes: &ChangeSet) -> Result<(), CommitError>;
+    fn submit(&self, tx: WritePointer, submission: Submission<'_>) -> Result<CommitNumber, CommitError>;
+    fn checkpoint(&self, tx: WritePointer, number: u32) -> Result<WritePointer, CommitError>;
+    fn fence(&self, timeout: Duration) -> Fenced;
     fn abort(&self, tx: WritePointer) -> Status;
     fn invalidate(&self, tx: WritePointer) -> bool;
     fn status(&self, tx: WritePointer) -> Status;
@@ -37,6 +77,34 @@ pub trait System {
         self.begin_with(&BeginOptions::default()).expect("a default begin is taken")
     }
 
+    fn commit(&self, tx: WritePointer, keys: &[&str]) -> Result<CommitNumber, CommitError> {
+        self.submit(tx, Submission::from(&change_set(keys)))
+    }
+
+    fn can_commit(&self, tx: WritePointer, keys: &[&str]) -> Result<(), CommitError> {
+        self.can_commit_changes(tx, &change_set(keys))
+    }
+
+    /// The commit of a transaction with checkpoints.
+    fn commit_after(&self, tx: WritePointer, keys: &[&str], checkpoints: u32) -> Result<CommitNumber, CommitError> {
+        self.submit(tx, Submission { checkpoints, ..Submission::from(&change_set(keys)) })
+    }
+
+    /// The second step of a commit in two.
+    fn commit_checked(&self, tx: WritePointer, keys: &[&str]) -> Result<CommitNumber, CommitError> {
+        self.commit_checked_after(tx, keys, 0)
+    }
+
+    /// The same of a transaction with checkpoints.
+    fn commit_checked_after(
+        &self,
+        tx: WritePointer,
+        keys: &[&str],
+        checkpoints: u32,
+    ) -> Result<CommitNumber, CommitError> {
+        self.submit(tx, Submission { changes: Changes::Checked(change_set(keys).digest()), checkpoints })
+    }
+
     fn begin_long(&self) -> Begun {
         self.begin_with(&BeginOptions { kind: Kind::Long, ..BeginOptions::default() }).expect("a LONG begin is taken")
     }
@@ -46,21 +114,48 @@ pub fn change_set(keys: &[&str]) -> ChangeSet {
     ChangeSet::of_writes(keys.iter().map(|key| key.as_bytes()))
 }
 
+/// What was refused; a failure is a failed test.
+fn or_refused<T, E: std::error::Error>(said: Result<T, EmbeddedError<E>>) -> Result<T, E> {
+    said.map_err(|error| match error {
+        EmbeddedError::Refused(error) => error,
+        EmbeddedError::Failed(failure) => panic!("{failure}"),
+    })
+}
+
 impl System for Embedded {
-    fn begin_with(&self, options: &BeginOptions) -> Result<Begun, BeginError> {
-        match Embedded::begin(self, options) {
-            Ok(begun) => Ok(Begun { tx: begun.first, snapshot: begun.snapshot }),
-            Err(EmbeddedError::Refused(error)) => Err(error),
-            Err(EmbeddedError::Failed(failure)) => panic!("{failure}"),
+    fn start(storage: StorageKind, options: &Options) -> Embedded {
+        match storage {
+            StorageKind::Memory => Embedded::in_memory(options),
+            StorageKind::Disk(directory) => Embedded::open(directory, options),
+            StorageKind::Lossy(_) => unreachable!("no case needs it"),
         }
+        .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn commit(&self, tx: WritePointer, keys: &[&str]) -> Result<CommitNumber, CommitError> {
-        match Embedded::commit(self, tx, &change_set(keys)) {
-            Ok(csn) => Ok(csn),
-            Err(EmbeddedError::Refused(error)) => Err(error),
-            Err(EmbeddedError::Failed(failure)) => panic!("{failure}"),
-        }
+    fn begin_labelled(&self, label: &str) -> Begun {
+        let begun = Embedded::begin_as(self, &BeginOptions::default(), label).expect("begins");
+        Begun { tx: begun.first, snapshot: begun.snapshot }
+    }
+
+    fn can_commit_changes(&self, tx: WritePointer, changes: &ChangeSet) -> Result<(), CommitError> {
+        or_refused(Embedded::can_commit(self, tx, changes))
+    }
+
+    fn submit(&self, tx: WritePointer, submission: Submission<'_>) -> Result<CommitNumber, CommitError> {
+        or_refused(Embedded::commit(self, tx, submission))
+    }
+
+    fn checkpoint(&self, tx: WritePointer, number: u32) -> Result<WritePointer, CommitError> {
+        or_refused(Embedded::checkpoint(self, tx, number))
+    }
+
+    fn fence(&self, timeout: Duration) -> Fenced {
+        or_refused(Embedded::fence(self, timeout)).expect("fences are not too many")
+    }
+
+    fn begin_with(&self, options: &BeginOptions) -> Result<Begun, BeginError> {
+        let begun = or_refused(Embedded::begin(self, options))?;
+        Ok(Begun { tx: begun.first, snapshot: begun.snapshot })
     }
 
     fn abort(&self, tx: WritePointer) -> Status {
@@ -84,11 +179,7 @@ impl System for Embedded {
     }
 
     fn timestamps(&self, count: u32) -> Result<WritePointer, BeginError> {
-        match Embedded::timestamps(self, count) {
-            Ok(first) => Ok(first),
-            Err(EmbeddedError::Refused(error)) => Err(error),
-            Err(EmbeddedError::Failed(failure)) => panic!("{failure}"),
-        }
+        or_refused(Embedded::timestamps(self, count))
     }
 }
 
@@ -245,9 +336,12 @@ impl Raw {
         options: &BeginOptions,
         count: u32,
     ) -> Result<(WritePointer, Arc<Snapshot>), BeginError> {
-        let asked = BeginRequest { options: *options, count, base: None, label: None };
+        self.begin_by(&BeginRequest { options: *options, count, base: None, label: None })
+    }
+
+    pub fn begin_by(&mut self, asked: &BeginRequest<'_>) -> Result<(WritePointer, Arc<Snapshot>), BeginError> {
         let begun = self.ask(
-            |out, id| request::begin(out, id, &asked),
+            |out, id| request::begin(out, id, asked),
             |reply| match reply {
                 Reply::Begin(Ok((block, snapshot))) => Ok((block.first, snapshot.decode(None).expect("a snapshot"))),
                 Reply::Begin(Err(error)) => Err(error),
@@ -257,9 +351,13 @@ impl Raw {
         begun.expect("no error frame")
     }
 
-    pub fn commit_changes(&mut self, tx: WritePointer, changes: &ChangeSet) -> Result<CommitNumber, CommitError> {
+    pub fn commit_changes<'c>(
+        &mut self,
+        tx: WritePointer,
+        submission: impl Into<Submission<'c>>,
+    ) -> Result<CommitNumber, CommitError> {
         let outcome = self.ask(
-            |out, id| request::commit(out, id, [(tx, changes)]),
+            |out, id| request::commit(out, id, [(tx, submission)]),
             |reply| match reply {
                 Reply::Commit(mut outcomes) => outcomes.next().expect("one outcome"),
                 other => panic!("{other:?}"),
@@ -309,20 +407,64 @@ pub struct OverTcp {
 }
 
 impl OverTcp {
-    pub fn start() -> OverTcp {
-        let server = Running::in_memory();
-        let raw = std::cell::RefCell::new(server.connect());
-        OverTcp { server, raw }
+    /// Another connection to the same server.
+    pub fn connect(&self) -> Raw {
+        self.server.connect()
     }
 }
 
 impl System for OverTcp {
+    fn start(storage: StorageKind, options: &Options) -> OverTcp {
+        let server = Running::start(ServerOptions { pipeline: options.clone(), ..ServerOptions::new(storage) });
+        let raw = std::cell::RefCell::new(server.connect());
+        OverTcp { server, raw }
+    }
+
+    fn begin_labelled(&self, label: &str) -> Begun {
+        let asked = BeginRequest { options: BeginOptions::default(), count: 1, base: None, label: Some(label) };
+        let (tx, snapshot) = self.raw.borrow_mut().begin_by(&asked).expect("begins");
+        Begun { tx, snapshot }
+    }
+
     fn begin_with(&self, options: &BeginOptions) -> Result<Begun, BeginError> {
         self.raw.borrow_mut().begin_as(options, 1).map(|(tx, snapshot)| Begun { tx, snapshot })
     }
 
-    fn commit(&self, tx: WritePointer, keys: &[&str]) -> Result<CommitNumber, CommitError> {
-        self.raw.borrow_mut().commit_changes(tx, &change_set(keys))
+    fn can_commit_changes(&self, tx: WritePointer, changes: &ChangeSet) -> Result<(), CommitError> {
+        let advice = self.raw.borrow_mut().ask(
+            |out, id| request::can_commit(out, id, [(tx, changes)]),
+            |reply| match reply {
+                Reply::CanCommit(mut advice) => advice.next().expect("one answer"),
+                other => panic!("{other:?}"),
+            },
+        );
+        advice.expect("no error frame")
+    }
+
+    fn submit(&self, tx: WritePointer, submission: Submission<'_>) -> Result<CommitNumber, CommitError> {
+        self.raw.borrow_mut().commit_changes(tx, submission)
+    }
+
+    fn checkpoint(&self, tx: WritePointer, number: u32) -> Result<WritePointer, CommitError> {
+        let given = self.raw.borrow_mut().ask(
+            |out, id| request::checkpoint(out, id, [(tx, number)]),
+            |reply| match reply {
+                Reply::Checkpoint(mut given) => given.next().expect("one answer"),
+                other => panic!("{other:?}"),
+            },
+        );
+        given.expect("no error frame")
+    }
+
+    fn fence(&self, timeout: Duration) -> Fenced {
+        let fenced = self.raw.borrow_mut().ask(
+            |out, id| request::fence(out, id, timeout.as_millis() as u64),
+            |reply| match reply {
+                Reply::Fence(fenced) => fenced,
+                other => panic!("{other:?}"),
+            },
+        );
+        fenced.expect("no error frame")
     }
 
     fn abort(&self, tx: WritePointer) -> Status {
