@@ -31,7 +31,7 @@ impl TransactionContext {
     pub(super) fn decide(&self, active: &Active, failures: &mut Vec<Failure>) -> Decision {
         let Active { open: Open { tx, .. }, view, options, .. } = active;
         let (tx, checkpoints) = (*tx, view.checkpoints().len() as u32);
-        let mut keyed = KeyedChanges::new(options.isolation);
+        let mut keyed = KeyedChanges::new(options.isolation).with_key_bytes_max(options.key_bytes_max);
         let tell = |place, one: &dyn Participant| {
             keyed.ask(place);
             one.changes(&mut keyed)
@@ -41,7 +41,7 @@ impl TransactionContext {
         }
         let changes = match keyed.to_change_set() {
             Ok(changes) => changes,
-            Err(refusal) => return self.refused(Step::Changes, refusal.into(), None, tx, failures),
+            Err(refusal) => return self.refused(Step::Changes, refusal, None, tx, failures),
         };
         // Nothing can be said against no changes, so there is nothing to ask.
         let two_steps = options.form == CommitForm::TwoSteps && !changes.is_empty();
