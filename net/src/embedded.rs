@@ -47,6 +47,8 @@ struct House {
 
 struct Shared {
     core: Arc<Sequencer>,
+    /// How long a snapshot may be read through without a transaction.
+    snapshot_age: Duration,
     /// Sequencer time at a moment of this run.
     started: (Instant, SequencerTime),
     /// Tickets below are published. Written by whoever leads, read by whoever waits.
@@ -96,6 +98,7 @@ impl Embedded {
         let half: Publication<S, Honest> = Publication::new(ready, options);
         let shared = Arc::new(Shared {
             core: half.core().clone(),
+            snapshot_age: Duration::from_millis(u64::from(options.snapshot_age_ms)),
             started,
             released_to: AtomicU64::new(0),
             is_short: AtomicBool::new(false),

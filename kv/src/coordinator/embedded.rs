@@ -1,6 +1,7 @@
 //! A sequencer in the same process, durable or in memory, as a [`Coordinator`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use seriatim_core::{BeginOptions, ChangeSet, CommitNumber, Snapshot, Status, WritePointer};
 use seriatim_net::{Embedded, EmbeddedError};
@@ -38,6 +39,10 @@ impl Coordinator for Embedded {
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
         Ok(Embedded::snapshot(self))
+    }
+
+    fn snapshot_age_max(&self) -> Duration {
+        Embedded::snapshot_age_max(self)
     }
 }
 
