@@ -9,9 +9,8 @@ use seriatim_kv::core::{CommitError, InvalidCause, Status, WritePointer};
 use seriatim_kv::{Coordinator, Db, Error, MemoryStore, RetryPolicy, RunOptions, StoreName, Table};
 use seriatim_net::{Embedded, Options, Server, ServerOptions, StorageKind};
 
-use crate::support::serving::{Serving, embedded, small};
-
 use crate::support::HookedStore;
+use crate::support::serving::{Serving, embedded, small};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 50;
@@ -216,4 +215,21 @@ fn a_database_in_memory_needs_nothing() {
     let table = db.table("t");
     db.run(|tx| tx.put(&table, b"k", b"v")).unwrap();
     assert_eq!(db.snapshot().unwrap().get(&table, b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// However long that is: what a view might need may be collected after it.
+#[test]
+fn a_view_is_read_through_for_as_long_as_its_sequencer_says() {
+    let mut options = small();
+    options.snapshot_age_ms = 100;
+    let serving = Serving::with(options.clone());
+    let embedded = Embedded::in_memory(&options).unwrap();
+    for db in [Db::new(MemoryStore::new(), serving.client()), Db::new(MemoryStore::new(), embedded)] {
+        let view = db.snapshot().unwrap();
+        // Without its word it would be a minute.
+        let taken = Instant::now();
+        let late = std::iter::repeat_with(|| view.get(&Table::new("t"), b"k")).find_map(Result::err).unwrap();
+        assert!(matches!(late, Error::SnapshotTooOld { max_ms: 100, .. }), "{late}");
+        assert!(late.is_retryable() && taken.elapsed() < Duration::from_secs(60));
+    }
 }
