@@ -148,13 +148,50 @@ fn nothing_is_left_for_later() {
 #[test]
 fn every_file_that_a_page_names_is_there() {
     let mut named = 0;
-    for page in ["README.md", "ARCHITECTURE.md", "wire/PROTOCOL.md", "wal/FORMAT.md", "history/FORMAT.md"] {
+    for page in
+        ["README.md", "ARCHITECTURE.md", "wire/PROTOCOL.md", "wal/FORMAT.md", "history/FORMAT.md", "docs/tephra.md"]
+    {
         let text = fs::read_to_string(root().join(page)).expect("the page is there");
-        let in_a_room = |word: &&str| ROOMS.iter().any(|(room, _)| word.starts_with(&format!("{room}/")));
+        let is_test = |word: &str| word.contains("::");
+        let in_a_room =
+            |word: &&str| !is_test(word) && ROOMS.iter().any(|(room, _)| word.starts_with(&format!("{room}/")));
         for name in text.split('`').skip(1).step_by(2).filter(in_a_room) {
             named += 1;
             assert!(root().join(name).exists(), "{page} names {name}, which is not there");
         }
     }
     assert!(named > 20, "only {named} files were found on the pages");
+}
+
+/// `docs/tephra.md` says what is promised, and by which tests.
+#[test]
+fn every_test_that_a_page_names_is_there() {
+    let sources = sources();
+    let text = fs::read_to_string(root().join("docs/tephra.md")).expect("the page is there");
+    let mut named = 0;
+    for name in text.split('`').skip(1).step_by(2) {
+        let Some((file, test)) = name.split_once("::") else { continue };
+        let Some((room, file)) = file.split_once('/').filter(|(room, _)| ROOMS.iter().any(|(name, _)| name == room))
+        else {
+            continue;
+        };
+        named += 1;
+        // A test, or a case of a macro that makes tests of it.
+        let places = [format!("{room}/tests/"), format!("{room}/src/")];
+        let is_file = |name: &str| {
+            let file_of = |place: &String| name.strip_prefix(place.as_str()).map(|rest| rest.trim_end_matches(".rs"));
+            places.iter().filter_map(file_of).any(|rest| rest.split('/').any(|part| part == file))
+        };
+        let function = format!("fn {test}");
+        let holds = |text: &str| {
+            text.lines().any(|line| {
+                line.trim_start().strip_prefix(function.as_str()).is_some_and(|rest| rest.starts_with(['(', '<']))
+            })
+        };
+        assert!(
+            sources.iter().any(|(name, text)| is_file(name) && holds(text)),
+            "docs/tephra.md names {name}, which is not there"
+        );
+    }
+    assert!(named > 100, "only {named} tests were found on the page");
 }

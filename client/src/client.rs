@@ -155,7 +155,7 @@ impl Client {
         &self,
         tx: WritePointer,
         mut submission: Submission<'c>,
-        changes: Option<&'c ChangeSet>,
+        mut changes: Option<&'c ChangeSet>,
     ) -> Result<CommitNumber, Error> {
         let deadline = self.deadline();
         // Whether an earlier attempt may have reached the server, and why it had no answer.
@@ -167,7 +167,7 @@ impl Client {
                 (Ok(Done::Outcome(Ok(csn))), _) => return Ok(csn),
                 // It is open, and whichever attempt comes first brings the same changes.
                 (Ok(Done::Outcome(Err(CommitError::NeedChanges { .. }))), earlier)
-                    if !last && let Some(changes) = changes =>
+                    if let Some(changes) = changes.take() =>
                 {
                     submission.changes = Changes::Given(changes);
                     doubt = earlier;

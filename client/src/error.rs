@@ -71,6 +71,14 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// The keys that a transaction's participants told take more bytes than they may. Nothing was sent.
+    #[error("the keys of one commit take {bytes} bytes, over the limit of {max}")]
+    KeysTooLarge {
+        /// Bytes of all keys, each counted as often as it was told.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
     /// The snapshot is so old that versions it needs may be gone. Take a new one, or begin a transaction.
     #[error("the snapshot is {age:?} old, over the limit of {max:?}")]
     SnapshotTooOld {
@@ -82,6 +90,10 @@ pub enum Error {
     /// The server did not do what a registered store asked; the refusal says why, and what to do.
     #[error(transparent)]
     Store(#[from] StoreRefusal),
+    /// A sequencer that is no server failed for good, and says how. What was asked for may have been done; only its next
+    /// start will tell.
+    #[error("the sequencer failed")]
+    Service(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// What was asked for could not be written where the caller wants it.
     #[error("write")]
     Write(#[source] Arc<io::Error>),
@@ -190,7 +202,8 @@ impl Error {
             Error::NotCommitted { .. } | Error::TimedOut { .. } | Error::QueueFull { .. } => true,
             Error::SnapshotTooOld { .. } => true,
             Error::ImageGone { .. } => true,
-            Error::Unknown { .. } | Error::Write(_) | Error::Store(_) => false,
+            Error::Unknown { .. } | Error::Service(_) | Error::KeysTooLarge { .. } => false,
+            Error::Write(_) | Error::Store(_) => false,
         }
     }
 
@@ -204,7 +217,9 @@ impl Error {
             },
             Error::Commit(CommitError::Conflict { .. } | CommitError::TooOld { .. } | CommitError::Expired { .. })
             | Error::NotCommitted { .. } => Outcome::NotCommitted,
-            Error::Unknown { .. } | Error::Lost(_) | Error::TimedOut { sent: true, .. } => Outcome::Unknown,
+            Error::Unknown { .. } | Error::Service(_) | Error::Lost(_) | Error::TimedOut { sent: true, .. } => {
+                Outcome::Unknown
+            }
             Error::Commit(
                 CommitError::ChangeSetTooLarge { .. }
                 | CommitError::LongWithChanges { .. }
@@ -218,6 +233,7 @@ impl Error {
             | Error::Connect { .. }
             | Error::TimedOut { sent: false, .. }
             | Error::QueueFull { .. }
+            | Error::KeysTooLarge { .. }
             | Error::SnapshotTooOld { .. }
             | Error::Write(_)
             | Error::Store(_)

@@ -25,6 +25,15 @@ impl WritePointer {
     pub fn ms_since_epoch(self) -> u64 {
         self.0 / POINTERS_PER_MS
     }
+
+    /// When a transaction that began under this pointer with such a timeout expires: milliseconds since the Unix epoch,
+    /// for a timeout in milliseconds, held at the greatest number.
+    ///
+    /// An estimate, for people and dashboards: a pointer's number is near its begin and not exactly at it, and the
+    /// sequencer measures deadlines on [`SequencerTime`], which stands while nobody serves.
+    pub fn expiration_ms(self, timeout_ms: u64) -> u64 {
+        self.ms_since_epoch().saturating_add(timeout_ms)
+    }
 }
 
 impl fmt::Display for WritePointer {
@@ -82,5 +91,15 @@ mod tests {
         let pointer = WritePointer(WritePointer::at_ms(1_700_000_000_123).0 + 999_999);
         assert_eq!(pointer.ms_since_epoch(), 1_700_000_000_123);
         assert_eq!(WritePointer::at_ms(u64::MAX), WritePointer::MAX);
+    }
+
+    #[test]
+    fn a_pointer_tells_when_its_transaction_expires() {
+        let pointer = WritePointer(WritePointer::at_ms(1_700_000_000_123).0 + 999_999);
+        assert_eq!(pointer.expiration_ms(30_000), 1_700_000_030_123);
+        assert_eq!(pointer.expiration_ms(0), pointer.ms_since_epoch());
+        // A day, as a LONG one has it.
+        assert_eq!(WritePointer::at_ms(1_000).expiration_ms(86_400_000), 86_401_000);
+        assert_eq!(WritePointer::MAX.expiration_ms(u64::MAX), u64::MAX);
     }
 }

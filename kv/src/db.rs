@@ -37,7 +37,8 @@ struct Inner {
 /// How one transaction is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RunOptions {
-    /// Default [`Isolation::Snapshot`]. [`Isolation::Serializable`] checks what was read by [`Tx::get`], and cannot scan.
+    /// Default [`Isolation::Snapshot`]. Under [`Isolation::Serializable`] what was read is checked at the commit as well:
+    /// keys against every writer, ranges against writers that are serializable too; see the crate's page.
     pub isolation: Isolation,
     /// Deadline of each attempt in ms; `None` is the sequencer's default, 30 s. At most 24 h.
     pub timeout_ms: Option<u64>,
@@ -187,8 +188,7 @@ impl Db {
         let good = Good { taken, age_max: timeout.max(self.inner.coordinator.snapshot_age_max()) };
         let mut tx = Tx::new(self.store(), &begun.snapshot, good, begun.tx, options.isolation);
         let value = closure(&mut tx)?;
-        let (writes, reads) = tx.into_parts();
-        let end = finish(open, self.store(), writes, reads, &options.retry)?;
+        let end = finish(open, self.store(), tx.into_touched(), &options.retry)?;
         Ok(Done { value, tx: begun.tx, csn: end.csn, attempts: 1, settled: end.settled })
     }
 }

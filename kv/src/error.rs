@@ -41,6 +41,25 @@ pub enum Error {
         /// The winner's label, if it had one that was kept.
         label: Option<Arc<str>>,
     },
+    /// Somebody serializable who committed after the transaction's snapshot wrote a key that starts like those of a range
+    /// that the transaction, serializable itself, had scanned; perhaps one within the range. Run it again.
+    #[error(
+        "transaction {tx} conflicts with {winner:?} (commit {csn}) on a range of table {table:?} within {prefix:02x?}"
+    )]
+    RangeConflict {
+        /// The transaction that was refused.
+        tx: WritePointer,
+        /// Name of the table.
+        table: String,
+        /// What the written key starts with; empty for the whole table.
+        prefix: Vec<u8>,
+        /// The winner's commit number.
+        csn: CommitNumber,
+        /// The winner, if the sequencer still knew it.
+        winner: Option<WritePointer>,
+        /// The winner's label, if it had one that was kept.
+        label: Option<Arc<str>>,
+    },
     /// The sequencer refused the commit for another reason.
     #[error("the commit was refused")]
     Refused(#[from] CommitError),
@@ -127,12 +146,6 @@ pub enum Error {
         /// The limit.
         max_ms: u64,
     },
-    /// The conflict check knows single keys, so a serializable transaction cannot scan.
-    #[error("a serializable transaction cannot scan table {table:?}")]
-    ScanNotSerializable {
-        /// Name of the table.
-        table: String,
-    },
     /// The closure ended the transaction; see [`Error::abort`].
     #[error("the closure aborted the transaction")]
     Closure(#[source] BoxError),
@@ -176,7 +189,7 @@ impl Error {
     /// [`Db::run`](crate::Db::run) does so by itself, as often as its policy allows.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Error::Conflict { .. } | Error::RefusalLost { .. } => true,
+            Error::Conflict { .. } | Error::RangeConflict { .. } | Error::RefusalLost { .. } => true,
             Error::Invalidated { .. } | Error::AbortedByOther { .. } => true,
             Error::Refused(refusal) => refusal.is_retryable(),
             Error::Begin(BeginError::Overloaded(_)) => true,
@@ -198,7 +211,7 @@ impl Error {
     /// True if the transaction lost to another one.
     pub fn is_conflict(&self) -> bool {
         match self {
-            Error::Conflict { .. } => true,
+            Error::Conflict { .. } | Error::RangeConflict { .. } => true,
             Error::RetriesExhausted { last, .. } => last.is_conflict(),
             _ => false,
         }

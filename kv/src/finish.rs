@@ -12,15 +12,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use seriatim_core::{CHANGE_IDS_MAX, ChangeSet, CommitError, CommitNumber, Status, WritePointer};
+use seriatim_core::{CHANGE_IDS_MAX, ChangeId, ChangeSet, CommitError, CommitNumber, Status, WritePointer};
 
 use crate::coordinator::{CommitFailure, Coordinator};
 use crate::error::Error;
+use crate::predicate::Predicate;
 use crate::read::Buffer;
 use crate::retry::RetryPolicy;
 use crate::row;
 use crate::store::{DynStore, StoreError};
-use crate::tx::Reads;
+use crate::tx::{Reads, Touched};
 
 /// How a transaction ended well.
 pub(crate) struct End {
@@ -77,10 +78,10 @@ impl Drop for Open<'_> {
 pub(crate) fn finish(
     mut open: Open<'_>,
     store: &dyn DynStore,
-    writes: Buffer,
-    reads: Reads,
+    touched: Touched,
     policy: &RetryPolicy,
 ) -> Result<End, Error> {
+    let Touched { writes, marks, reads } = touched;
     let (tx, coordinator) = (open.tx, open.coordinator);
     if writes.is_empty() {
         // It read one snapshot and changed nothing: it stands where its snapshot stands. Dropping aborts. What it read
@@ -99,8 +100,8 @@ pub(crate) fn finish(
     }
     let changes = ChangeSet {
         writes: writes.keys().map(|row| row::change_id(row)).collect(),
-        reads: reads.rows.iter().map(|row| row::change_id(row)).collect(),
-        ..ChangeSet::default()
+        reads: reads.rows.iter().map(|row| row::change_id(row)).chain(reads.ranges.keys().copied()).collect(),
+        marks: marks.into_iter().collect(),
     };
     if changes.len() > CHANGE_IDS_MAX {
         return Err(CommitError::ChangeSetTooLarge { len: changes.len() as u64, max: CHANGE_IDS_MAX as u64 }.into());
@@ -210,12 +211,18 @@ fn settle(open: &mut Open<'_>, policy: &RetryPolicy) -> Result<Status, Error> {
     }
 }
 
-/// A refusal with its key, if the refusal names one that was written or read under that hash.
+/// A refusal with its key or range, if the refusal names one that was written or read under that hash.
 fn refused(refusal: CommitError, writes: &Buffer, reads: &Reads) -> Error {
     let CommitError::Conflict { tx, change_id, csn, winner, ref label } = refusal else { return refusal.into() };
     let row = writes.keys().chain(&reads.rows).find(|row| row::change_id(row).0 == change_id);
-    match row.map(|row| row::split(row)) {
-        Some(Ok((table, key))) => Error::Conflict { tx, table, key, csn, winner, label: label.clone() },
-        _ => refusal.into(),
+    if let Some(Ok((table, key))) = row.map(|row| row::split(row)) {
+        return Error::Conflict { tx, table, key, csn, winner, label: label.clone() };
+    }
+    match reads.ranges.get(&ChangeId(change_id)) {
+        Some(Predicate { table, prefix }) => {
+            let (table, prefix, label) = (table.name().to_owned(), prefix.clone(), label.clone());
+            Error::RangeConflict { tx, table, prefix, csn, winner, label }
+        }
+        None => refusal.into(),
     }
 }

@@ -28,10 +28,18 @@
 //! The same over a server is `Db::new(store, seriatim_client::Client::connect(…)?)`, with a store that all its clients
 //! reach.
 //!
+//! Transactions over other stores than these, or over several, are the client's: a
+//! [`TransactionContext`](seriatim_client::TransactionContext) over its participants. It takes a client, or an embedded
+//! sequencer as an [`EmbeddedService`].
+//!
 //! # Trade-offs
 //!
 //! * Under [`Isolation::Snapshot`], the default, two transactions that read what the other writes may both commit
-//!   (write skew). [`Isolation::Serializable`] refuses one of them.
+//!   (write skew). [`Isolation::Serializable`] refuses one of them: a key that was read, there or not, is checked against
+//!   every later writer; a range that was scanned against those that are serializable too, so let all who write to a
+//!   table be that where one scans it so. Ranges are known by the first 0, 4, 8, 16 or 32 bytes that all of their keys
+//!   share: the longer the prefix, the fewer who write beside the range are refused with those who write into it. The
+//!   price is a few more ids in each serializable commit, and conflicts between those who would not have met.
 //! * Writes reach the store before the commit is decided, so that a commit is one question; a transaction whose client
 //!   dies in between becomes invalid and its versions stay in the store, excluded.
 //! * Calls block. From async code use `spawn_blocking`: everything here is `Send + Sync + 'static`.
@@ -43,9 +51,12 @@
 mod clean;
 mod coordinator;
 mod db;
+#[cfg(all(feature = "client", feature = "embedded"))]
+mod embedded_service;
 mod error;
 mod finish;
 mod key_range;
+mod predicate;
 mod read;
 mod retry;
 mod row;
@@ -56,6 +67,8 @@ mod view;
 pub use clean::Cleaned;
 pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, StoreFailure, TransportError};
 pub use db::{Db, Done, RunOptions};
+#[cfg(all(feature = "client", feature = "embedded"))]
+pub use embedded_service::EmbeddedService;
 pub use error::{BoxError, Error, Outcome};
 pub use key_range::KeyRange;
 pub use read::{Entry, Scan};

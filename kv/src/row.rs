@@ -25,6 +25,8 @@ const ZERO: [u8; 2] = [0x00, 0xff];
 const END: [u8; 2] = [0x00, 0x01];
 /// Sorts right behind everything that starts with the same bytes and [`END`], and before every longer key.
 const AFTER: [u8; 2] = [0x00, 0x02];
+/// Ends the bytes that stand for all keys with a prefix; no row ends so.
+const PREFIX: [u8; 2] = [0x00, 0x03];
 
 const _: () = assert!(2 * (TABLE_BYTES_MAX + KEY_BYTES_MAX) + 4 + 8 < 1 << 16); // a row and its version fit a fjall key
 
@@ -68,6 +70,11 @@ impl Table {
         Ok(change_id(&self.row(key)?))
     }
 
+    /// What the conflict check sees of all keys with this prefix.
+    pub(crate) fn predicate_id(&self, prefix: &[u8]) -> Result<ChangeId, Error> {
+        Ok(change_id(&self.key_ending(prefix, PREFIX)?))
+    }
+
     /// The row of a key.
     pub(crate) fn row(&self, key: &[u8]) -> Result<Vec<u8>, Error> {
         self.key_ending(key, END)
@@ -106,7 +113,7 @@ impl Table {
     }
 }
 
-/// The change id of a row.
+/// The change id of a row, or of what stands for several.
 pub(crate) fn change_id(row: &[u8]) -> ChangeId {
     ChangeId::of(row)
 }

@@ -1,12 +1,13 @@
 //! A transaction inside its closure: reads at the snapshot, writes into a buffer.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use seriatim_core::{Isolation, Snapshot, WritePointer};
+use seriatim_core::{ChangeId, Isolation, Snapshot, WritePointer};
 
 use crate::error::Error;
 use crate::key_range::KeyRange;
+use crate::predicate::{Predicate, mark};
 use crate::read::{Buffer, Entry, Good, Reader, Scan};
 use crate::row::Table;
 use crate::store::DynStore;
@@ -26,14 +27,24 @@ pub struct Tx<'a> {
     isolation: Isolation,
     writes: Buffer,
     writes_bytes: usize,
+    /// Predicates of what was written, if it is serializable.
+    marks: BTreeSet<ChangeId>,
     reads: RefCell<Reads>,
 }
 
-/// Rows that a serializable transaction has read.
+/// What a serializable transaction has read.
 #[derive(Default)]
 pub(crate) struct Reads {
     pub rows: BTreeSet<Vec<u8>>,
+    pub ranges: BTreeMap<ChangeId, Predicate>,
     bytes: usize,
+}
+
+/// What a transaction leaves for its commit.
+pub(crate) struct Touched {
+    pub writes: Buffer,
+    pub marks: BTreeSet<ChangeId>,
+    pub reads: Reads,
 }
 
 impl<'a> Tx<'a> {
@@ -50,6 +61,7 @@ impl<'a> Tx<'a> {
             isolation,
             writes: Buffer::new(),
             writes_bytes: 0,
+            marks: BTreeSet::new(),
             reads: RefCell::default(),
         }
     }
@@ -83,21 +95,23 @@ impl<'a> Tx<'a> {
             return Ok(own.clone().map(|value| entry(value, None)));
         }
         if self.isolation == Isolation::Serializable {
-            self.reads.borrow_mut().note(&row)?;
+            self.reads.borrow_mut().note_row(&row)?;
         }
         Ok(self.reader.newest(&row)?.map(|(version, value)| entry(value, Some(version))))
     }
 
     /// The entries of a range of keys, ascending, this transaction's own writes among them. Take `..` for the table.
     ///
+    /// Where the transaction is [serializable](Isolation::Serializable) the whole range counts as read, however far the
+    /// iterator is taken.
+    ///
     /// # Errors
-    /// If a bound is too long, or the transaction is [serializable](Isolation::Serializable). A failure of the store
-    /// comes from the iterator.
+    /// If a bound is too long. A failure of the store comes from the iterator.
     pub fn scan(&self, table: &Table, range: impl KeyRange) -> Result<Scan<'_>, Error> {
-        if self.isolation == Isolation::Serializable {
-            return Err(Error::ScanNotSerializable { table: table.name().to_string() });
-        }
         let (start, end) = table.rows(&range)?;
+        if self.isolation == Isolation::Serializable && start < end {
+            self.reads.borrow_mut().note_range(Predicate::covering(table, &range))?;
+        }
         Ok(Scan::new(self.reader, Some(&self.writes), start, end))
     }
 
@@ -109,7 +123,7 @@ impl<'a> Tx<'a> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLong { len: value.len(), max: VALUE_BYTES_MAX });
         }
-        self.write(table.row(key)?, Some(value.to_vec()))
+        self.write(table, key, Some(value.to_vec()))
     }
 
     /// Deletes a key, whether it is there or not.
@@ -117,15 +131,19 @@ impl<'a> Tx<'a> {
     /// # Errors
     /// If key or transaction are over their limits; the write is not taken then.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<(), Error> {
-        self.write(table.row(key)?, None)
+        self.write(table, key, None)
     }
 
-    fn write(&mut self, row: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), Error> {
+    fn write(&mut self, table: &Table, key: &[u8], value: Option<Vec<u8>>) -> Result<(), Error> {
+        let row = table.row(key)?;
         let size = |value: &Option<Vec<u8>>| row.len() + value.as_ref().map_or(0, Vec::len);
         let replaced = self.writes.get(&row).map_or(0, size);
         let bytes = self.writes_bytes - replaced + size(&value);
         if bytes > TX_BYTES_MAX {
             return Err(Error::TransactionTooLarge { bytes, max: TX_BYTES_MAX });
+        }
+        if self.isolation == Isolation::Serializable {
+            mark(table, key, &mut self.marks)?;
         }
         self.writes_bytes = bytes;
         self.writes.insert(row, value);
@@ -133,22 +151,35 @@ impl<'a> Tx<'a> {
     }
 
     /// What was written and what was read, for the commit.
-    pub(crate) fn into_parts(self) -> (Buffer, Reads) {
-        (self.writes, self.reads.into_inner())
+    pub(crate) fn into_touched(self) -> Touched {
+        Touched { writes: self.writes, marks: self.marks, reads: self.reads.into_inner() }
     }
 }
 
 impl Reads {
-    fn note(&mut self, row: &[u8]) -> Result<(), Error> {
-        if self.rows.contains(row) {
-            return Ok(());
+    fn note_row(&mut self, row: &[u8]) -> Result<(), Error> {
+        if !self.rows.contains(row) {
+            self.make_room(row.len())?;
+            self.rows.insert(row.to_vec());
         }
-        let bytes = self.bytes + row.len();
+        Ok(())
+    }
+
+    fn note_range(&mut self, predicate: Predicate) -> Result<(), Error> {
+        let id = predicate.id()?;
+        if !self.ranges.contains_key(&id) {
+            self.make_room(predicate.prefix.len())?;
+            self.ranges.insert(id, predicate);
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self, more: usize) -> Result<(), Error> {
+        let bytes = self.bytes + more;
         if bytes > TX_BYTES_MAX {
             return Err(Error::TransactionTooLarge { bytes, max: TX_BYTES_MAX });
         }
         self.bytes = bytes;
-        self.rows.insert(row.to_vec());
         Ok(())
     }
 }

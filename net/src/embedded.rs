@@ -340,6 +340,17 @@ impl Embedded {
         }
     }
 
+    /// Ends a transaction that its owner has let go of, without waiting for the disk: as aborted if nothing of it was
+    /// written anywhere, else as invalid. If there is no room for that now, its deadline ends it.
+    pub fn abandon(&self, tx: WritePointer, may_have_written: bool) {
+        let core = &self.house.shared.core;
+        // Nobody hears how it ended; the keeper carries the end to the disk.
+        let _ = match may_have_written {
+            true => core.invalidate(tx, InvalidCause::Asked),
+            false => core.abort(tx),
+        };
+    }
+
     /// Where a transaction stands.
     pub fn status(&self, tx: WritePointer) -> Status {
         self.house.shared.status(tx)

@@ -11,7 +11,7 @@ use common::{Raw, Refused, Running, change_set, small};
 use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, Status, WritePointer};
 use seriatim_net::{Server, ServerOptions, StartError, StorageKind};
 use seriatim_wal::OpenError;
-use seriatim_wire::{BeginRequest, ErrorCode, FrameWriter, Hello, MAGIC, Op, Reply, StoreId, request};
+use seriatim_wire::{BeginRequest, ErrorCode, FrameWriter, Hello, ImageRequest, MAGIC, Op, Reply, StoreId, request};
 
 /// Runs a case on a connection of its own beside a bystander.
 fn beside_a_bystander(connect: impl FnOnce(&Running) -> Raw, case: impl FnOnce(&mut Raw)) {
@@ -378,5 +378,74 @@ fn a_begin_that_names_a_snapshot_nobody_has_gets_a_whole_one() {
             },
         );
         assert_eq!(whole, Ok(true));
+    });
+}
+
+#[test]
+fn one_fence_too_many_is_refused_and_a_disconnect_gives_up_its_fences() {
+    beside_a_bystander(Running::connect, |raw| {
+        // The bystander's transaction is open, so all of them wait.
+        let waiting: Vec<u64> = (0..64).map(|_| raw.send(|out, id| request::fence(out, id, 60_000))).collect();
+        let refused = raw.ask(|out, id| request::fence(out, id, 60_000), |reply| panic!("{reply:?}")).unwrap_err();
+        assert_eq!((refused.code, refused.closes), (ErrorCode::Overloaded, false), "{refused:?}");
+        assert_eq!(waiting.len(), 64);
+        let mut again = Raw::connect(raw.stream.peer_addr().unwrap());
+        raw.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        let asks_again =
+            |again: &mut Raw| again.ask(|out, id| request::fence(out, id, 0), |reply| format!("{reply:?}"));
+        while asks_again(&mut again).is_err() {
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn one_image_reader_too_many_is_refused_and_the_others_go_on() {
+    let page = |raw: &mut Raw, number, offset| {
+        raw.ask(
+            |out, id| request::image(out, id, ImageRequest { number, offset }),
+            |reply| match reply {
+                Reply::Image(page) => (page.number, page.total, page.bytes.len() as u64),
+                other => panic!("{other:?}"),
+            },
+        )
+    };
+    let server = Running::in_memory();
+    let mut filler = server.connect();
+    // More than one page, so that readers are in the middle of it: an outcome takes a byte or two.
+    for _ in 0..300 {
+        let (first, _) = filler.begin_as(&BeginOptions::default(), 4_000).unwrap();
+        let txs = (0..4_000).map(|index| WritePointer(first.0 + index));
+        filler.ask(|out, id| request::pointers(out, Op::Invalidate, id, txs), |_| ()).unwrap();
+    }
+    let mut readers: Vec<Raw> = (0..4).map(|_| server.connect()).collect();
+    let begun: Vec<(u64, u64, u64)> = readers.iter_mut().map(|raw| page(raw, 0, 0).unwrap()).collect();
+    assert!(begun.iter().all(|(_, total, bytes)| bytes < total), "{begun:?}");
+    let refused = page(&mut server.connect(), 0, 0).unwrap_err();
+    assert_eq!((refused.code, refused.closes), (ErrorCode::Overloaded, false), "{refused:?}");
+    for (raw, (number, total, first)) in readers.iter_mut().zip(begun) {
+        let mut offset = first;
+        while offset < total {
+            let (same, _, bytes) = page(raw, number, offset).unwrap();
+            assert_eq!(same, number);
+            offset += bytes;
+        }
+        // An offset past the end of an image that is not kept any more begins another one.
+        assert_ne!(page(raw, number, u64::MAX).unwrap().0, number);
+    }
+}
+
+#[test]
+fn labels_and_names_of_stores_that_are_no_text_are_malformed() {
+    beside_a_bystander(Running::connect, |raw| {
+        let mut bytes = Vec::new();
+        let label = "a label";
+        let asked = BeginRequest { options: BeginOptions::default(), count: 1, base: None, label: Some(label) };
+        request::begin(&mut bytes, 9, &asked);
+        let at = bytes.windows(label.len()).position(|window| window == label.as_bytes()).unwrap();
+        bytes[at] = 0xff;
+        raw.stream.write_all(&bytes).unwrap();
+        let refused = raw.receive(9, |reply| panic!("{reply:?}")).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Malformed);
     });
 }

@@ -424,3 +424,28 @@ fn a_winner_from_before_a_crash_is_refused_against_and_has_no_label() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A write that has failed says nothing about what is on the disk. Nobody hears of a decision in it, nothing is taken on
+/// any more, and the process is to end; the next one finds what the disk has.
+#[test]
+fn a_failed_write_answers_nobody_and_ends_the_server() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let client = house.connect(7);
+    let ((tx, _), (other, _)) = (house.begin(client), house.begin(client));
+    house.settle_down();
+    machine.broken.store(true, Ordering::Relaxed);
+    let commit = house.send_commit(client, tx, &["k"]);
+    let failure = (0..5).find_map(|_| house.try_turn().err()).expect("the log has failed");
+    assert!(failure.to_string().contains("a write to segment 1 at byte"), "{failure}");
+    assert!(!house.has_reply(client, commit));
+    house.try_turn().expect_err("for good");
+    machine.broken.store(false, Ordering::Relaxed);
+    house.try_turn().expect_err("whatever the disk says later");
+    drop(house);
+    let mut house = machine.start();
+    let client = house.connect(7);
+    let status = house.status_by(client, Op::Settle, tx);
+    assert!(matches!(status, Status::Committed(_) | Status::Invalid(InvalidCause::Settled)), "{status:?}");
+    house.commit(client, other, &["j"]).unwrap();
+}

@@ -10,15 +10,10 @@ use seriatim_kv::{Coordinator, Db, Error, MemoryStore, RetryPolicy, RunOptions, 
 use seriatim_net::{Embedded, Options, Server, ServerOptions, StorageKind};
 
 use crate::support::HookedStore;
+use crate::support::serving::{Serving, embedded, small};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 50;
-
-fn small() -> Options {
-    let mut options = Options::default();
-    options.limits.conflict_index_bytes = 1 << 20;
-    options
-}
 
 fn number(bytes: Option<Vec<u8>>) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
@@ -174,7 +169,7 @@ fn what_was_read_too_late_is_an_error_and_not_an_answer() {
 
 #[test]
 fn an_embedded_sequencer_counts_right() {
-    let sequencer = Embedded::in_memory(&small()).unwrap();
+    let sequencer = embedded();
     let store = Arc::new(MemoryStore::new());
     let db = Db::new(store.clone(), sequencer.clone());
     count_together(&db, &store);
@@ -183,18 +178,13 @@ fn an_embedded_sequencer_counts_right() {
 
 #[test]
 fn a_server_counts_right_for_many_threads_over_one_client() {
-    let mut options = ServerOptions::new(StorageKind::Memory);
-    options.pipeline = small();
-    let server = Server::start(options).unwrap();
-    let (address, stop) = (server.address(), server.stop_handle());
-    let running = thread::spawn(move || server.run());
-    let client = Client::connect(address.to_string().as_str(), ClientOptions::default()).unwrap();
+    let mut serving = Serving::start();
+    let client = serving.client();
     let store = Arc::new(MemoryStore::new());
     let db = Db::new(store.clone(), client.clone());
     count_together(&db, &store);
     a_conflict_is_told_by_key_and_an_abort_is_final(&db, &client);
-    stop.stop();
-    running.join().unwrap().unwrap();
+    serving.stop();
     let error = db.run_with(RunOptions { retry: RetryPolicy::once(), ..RunOptions::default() }, |_| Ok(()));
     let error = error.unwrap_err();
     assert!(error.is_retryable() && matches!(error, Error::RetriesExhausted { .. }), "{error}");
@@ -225,4 +215,21 @@ fn a_database_in_memory_needs_nothing() {
     let table = db.table("t");
     db.run(|tx| tx.put(&table, b"k", b"v")).unwrap();
     assert_eq!(db.snapshot().unwrap().get(&table, b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// However long that is: what a view might need may be collected after it.
+#[test]
+fn a_view_is_read_through_for_as_long_as_its_sequencer_says() {
+    let mut options = small();
+    options.snapshot_age_ms = 100;
+    let serving = Serving::with(options.clone());
+    let embedded = Embedded::in_memory(&options).unwrap();
+    for db in [Db::new(MemoryStore::new(), serving.client()), Db::new(MemoryStore::new(), embedded)] {
+        let view = db.snapshot().unwrap();
+        // Without its word it would be a minute.
+        let taken = Instant::now();
+        let late = std::iter::repeat_with(|| view.get(&Table::new("t"), b"k")).find_map(Result::err).unwrap();
+        assert!(matches!(late, Error::SnapshotTooOld { max_ms: 100, .. }), "{late}");
+        assert!(late.is_retryable() && taken.elapsed() < Duration::from_secs(60));
+    }
 }

@@ -99,10 +99,14 @@ impl Network for FakeNetwork {
     }
 }
 
-/// Storage in memory whose writes can be held up.
+/// What a medium says that has failed.
+const EIO: i32 = 5;
+
+/// Storage in memory whose writes can be held up, or fail.
 pub struct Gated {
     inner: MemoryStorage,
     stalled: Arc<AtomicBool>,
+    broken: Arc<AtomicBool>,
 }
 
 impl Storage for Gated {
@@ -146,7 +150,11 @@ impl Storage for Gated {
         self.inner.write(write)
     }
     fn written(&mut self, wait: Wait) -> Option<io::Result<Buffer>> {
-        if self.stalled.load(Ordering::Relaxed) { None } else { self.inner.written(wait) }
+        if self.stalled.load(Ordering::Relaxed) {
+            return None;
+        }
+        let written = self.inner.written(wait)?;
+        Some(if self.broken.load(Ordering::Relaxed) { Err(io::Error::from_raw_os_error(EIO)) } else { written })
     }
     fn start(&mut self, job: Job) {
         self.inner.start(job)
@@ -167,6 +175,8 @@ pub struct Machine {
     pub options: Options,
     pub limits: ServerLimits,
     pub stalled: Arc<AtomicBool>,
+    /// Every write that ends from now on has failed.
+    pub broken: Arc<AtomicBool>,
 }
 
 /// A pipeline that runs on a machine, turn by turn. Dropping it is a crash.
@@ -187,6 +197,7 @@ impl Machine {
             options: super::small(),
             limits: ServerLimits::default(),
             stalled: Arc::default(),
+            broken: Arc::default(),
         }
     }
 
@@ -195,7 +206,8 @@ impl Machine {
     }
 
     pub fn try_start<P: Plant>(&self) -> Result<House<P>, StartError> {
-        let storage = Gated { inner: self.disk.clone(), stalled: self.stalled.clone() };
+        let (stalled, broken) = (self.stalled.clone(), self.broken.clone());
+        let storage = Gated { inner: self.disk.clone(), stalled, broken };
         let started =
             Pipeline::start(FakeNetwork::default(), self.clock.clone(), storage, &self.options, self.limits.clone());
         let (pipeline, report) = started?;

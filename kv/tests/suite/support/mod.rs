@@ -1,6 +1,8 @@
 //! What the tests stand on: a naive sequencer that can lose messages, and a store that can be stopped at every write.
 
 pub mod sequencer;
+#[cfg(all(feature = "client", feature = "embedded"))]
+pub mod serving;
 pub mod store;
 
 use std::sync::Arc;

@@ -39,7 +39,7 @@ struct State {
     read_pointer: u64,
     /// How each transaction stands, and the commit number of its snapshot.
     transactions: BTreeMap<WritePointer, (Status, CommitNumber)>,
-    /// The last commit that wrote an id.
+    /// The last commit that wrote or marked an id.
     writers: HashMap<ChangeId, (CommitNumber, WritePointer)>,
     /// What each transaction that has begun had settled.
     settled: BTreeMap<WritePointer, WritePointer>,
@@ -128,7 +128,7 @@ impl Sequencer {
         }
         state.csn += 1;
         let csn = CommitNumber(state.csn);
-        state.writers.extend(changes.writes.iter().map(|id| (*id, (csn, tx))));
+        state.writers.extend(changes.writes.iter().chain(&changes.marks).map(|id| (*id, (csn, tx))));
         state.end(tx, Status::Committed(csn));
         Ok(csn)
     }
