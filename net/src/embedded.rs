@@ -236,6 +236,10 @@ impl Embedded {
                 error
             }
             Advice::Fails(error) => error,
+            Advice::Refused { error, ticket } => {
+                shared.wait_for(Some(ticket))?;
+                error
+            }
             Advice::Ending { ticket } => {
                 shared.wait_for(Some(ticket))?;
                 CommitError::NotInProgress { tx, ended: shared.status(tx) }
