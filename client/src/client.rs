@@ -228,9 +228,9 @@ impl Client {
     }
 
     /// Forgets an invalid transaction with all of its pointers: it is excluded no more. Whoever asks says that nothing of it
-    /// stands in any store. False if it was not invalid, or lost in a crash ([`Unaccounted`](seriatim_core::InvalidCause::Unaccounted)): that is
-    /// forgotten by [`Client::truncate_before`], or when every registered store is clean of it. Durable when it
-    /// returns.
+    /// stands in any store. False if it was not invalid, or if a crash left it
+    /// [unaccounted](seriatim_core::InvalidCause::Unaccounted): that goes by [`Client::truncate_before`], or when every
+    /// registered store is clean of it. Durable when it returns.
     ///
     /// # Errors
     /// Those of the connection, and the server's.

@@ -56,8 +56,9 @@ fn state(distance: u64) -> Published {
 
 /// Memory of this process that is in use, in bytes.
 fn resident() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// Measures in a process of its own: what an earlier state has freed would be taken again unseen.

@@ -45,9 +45,9 @@ impl Embedded {
     }
 
     /// Forgets an invalid transaction with all of its pointers: it is excluded no more. Whoever asks says that nothing of it
-    /// stands in any store. False if it was not invalid, or lost in a crash ([`Unaccounted`](seriatim_core::InvalidCause::Unaccounted)): that is
-    /// forgotten by [`Embedded::truncate_before`], or when every registered store is clean of it. Waits until that is
-    /// durable.
+    /// stands in any store. False if it was not invalid, or if a crash left it
+    /// [unaccounted](seriatim_core::InvalidCause::Unaccounted): that goes by [`Embedded::truncate_before`], or when every
+    /// registered store is clean of it. Waits until that is durable.
     ///
     /// # Errors
     /// If the log failed or is full.
