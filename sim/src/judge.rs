@@ -411,10 +411,11 @@ impl World {
     /// Bounds were published: nobody reads below them, in a transaction or through a snapshot alone.
     pub fn judge_bound(&self, bounds: &Bounds) -> Judged {
         for (tx, snapshot, reads_to_us) in self.clients.iter().flat_map(|client| client.readers()) {
-            let (may_be_gone, bound) = match tx {
-                Some(tx) => (self.reference.standing(tx).is_none_or(Standing::has_ended), bounds.in_transactions),
-                None => (self.now() >= reads_to_us, bounds.for_all),
+            let may_be_gone = match tx {
+                Some(tx) => self.reference.standing(tx).is_none_or(Standing::has_ended),
+                None => self.now() >= reads_to_us,
             };
+            let bound = bounds.visible;
             hold(may_be_gone || bound <= snapshot.settled(), law::BOUND, || {
                 format!("bound {bound} passed {tx:?}, for whom {} is settled", snapshot.settled())
             })?;

@@ -1,6 +1,5 @@
 //! The whole house on one thread: a server, its disk, its clients, the network between them, and time.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -114,8 +113,6 @@ pub(crate) struct World {
     pub trouble_to_us: u64,
     /// Until then the disk is full.
     pub full_to_us: u64,
-    /// What was settled when, for who reads through a snapshot alone.
-    pub settled: VecDeque<(u64, WritePointer)>,
     pub events: u64,
     pub steps: u64,
 }
@@ -177,7 +174,6 @@ impl World {
             quiet_to_us: 0,
             trouble_to_us: 0,
             full_to_us: 0,
-            settled: VecDeque::new(),
             events: 0,
             steps: 0,
             clock,
@@ -298,7 +294,7 @@ impl World {
         let Some(bounds) = self.bounds() else { return Ok(()) };
         self.judge_bound(&bounds)?;
         let before = self.store.collected;
-        self.store.collect(bounds.for_all, &bounds.snapshot);
+        self.store.collect(bounds.visible, &bounds.snapshot);
         self.probes.hit_if(self.store.collected > before, Probe::GarbageCollected);
         Ok(())
     }
