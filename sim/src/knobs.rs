@@ -35,6 +35,8 @@ pub(crate) struct Knobs {
     pub call_us: u64,
     /// How long a server is down after a crash.
     pub down_us: (u64, u64),
+    /// Of 256: how often a write is on its way to the store for long.
+    pub late_writes: u8,
     /// Between two collections of garbage.
     pub collect_us: (u64, u64),
 }
@@ -70,6 +72,8 @@ pub(crate) enum Mishap {
     Quiet,
     /// Somebody connects and speaks nonsense.
     Noise,
+    /// More than a day passes for all clocks, and nobody does anything meanwhile.
+    Night,
 }
 
 /// What a worker may do next.
@@ -97,6 +101,32 @@ pub(crate) enum JobKind {
     Fence,
     /// Looks at the server's counters, or lists what is open or invalid.
     Inspect,
+    /// Decrements one of a pair, if the other allows it, and does not have checked what it read.
+    Skew,
+    /// Cleans one of the stores and says so.
+    Clean,
+    /// Cleans both stores and has everything invalid forgotten that they held.
+    Forget,
+    /// Registers a store that holds nothing, acknowledges for it, or removes it.
+    Spare,
+    /// Takes an image.
+    Dump,
+}
+
+impl JobKind {
+    /// What a transaction for it may be labelled with.
+    pub fn label(self) -> &'static str {
+        match self {
+            JobKind::Transfer => "transfer",
+            JobKind::Count => "count",
+            JobKind::Register => "register",
+            JobKind::Pair => "pair",
+            JobKind::Skew => "skew",
+            JobKind::Late => "late",
+            JobKind::Bulk => "bulk",
+            _ => "upkeep",
+        }
+    }
 }
 
 impl Knobs {
@@ -117,7 +147,9 @@ impl Knobs {
             ..Limits::default()
         };
         let snapshot_age_ms = rng.u32(100..4_000);
-        let mut options = Options { limits, outcomes_max: 16 << rng.u32(..6), snapshot_age_ms, ..Options::default() };
+        let write_delay_ms = rng.u64(20..1_500);
+        let outcomes_max = 16 << rng.u32(..6);
+        let mut options = Options { limits, outcomes_max, snapshot_age_ms, write_delay_ms, ..Options::default() };
         if rng.u8(..8) == 0 {
             options.invalid_max = rng.u64(1..20);
         }
@@ -156,6 +188,7 @@ impl Knobs {
             timeout_ms: (20, 100 << rng.u32(..6)),
             call_us: rng.u64(50_000..5_000_000),
             down_us: (1_000, 100_000),
+            late_writes: [0, 6, 40][rng.usize(..3)],
             collect_us: (5_000, 200_000),
         }
     }
@@ -186,6 +219,7 @@ fn draw_mishaps(rng: &mut fastrand::Rng) -> Vec<(Mishap, u32)> {
         (Mishap::Freeze, 2),
         (Mishap::Quiet, 1),
         (Mishap::Noise, 3),
+        (Mishap::Night, 1),
     ];
     usual.into_iter().map(|(mishap, usual)| (mishap, weight(rng, usual))).collect()
 }
@@ -203,6 +237,11 @@ fn draw_jobs(rng: &mut fastrand::Rng) -> Vec<(JobKind, u32)> {
         (JobKind::Look, 4),
         (JobKind::Fence, 1),
         (JobKind::Inspect, 2),
+        (JobKind::Skew, 4),
+        (JobKind::Clean, 4),
+        (JobKind::Forget, 1),
+        (JobKind::Spare, 1),
+        (JobKind::Dump, 1),
     ];
     usual.into_iter().map(|(job, usual)| (job, weight(rng, usual))).collect()
 }

@@ -4,6 +4,7 @@
 //! come after), and they are rolled back only when it is known for good that the commit did not happen.
 
 mod answers;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::knobs::JobKind;
 use crate::law;
 use crate::queue::Event;
 use crate::reference::{Standing, Submitted, Write};
-use crate::store::{ACCOUNTS, DEPOSIT, PAIRS, Version, first_value};
+use crate::probes::Probe;
+use crate::store::{ACCOUNTS, DEPOSIT, Version, first_value};
 use crate::verdict::{Judged, hold};
 use crate::world::{Phase, World};
 
@@ -68,6 +70,10 @@ impl Worker {
         self.job.as_ref().map(|job| job.options).unwrap_or_default()
     }
 
+    pub fn label(&self) -> Option<&'static str> {
+        self.job.as_ref().and_then(|job| job.label)
+    }
+
     pub fn changes(&self) -> &ChangeSet {
         &self.job.as_ref().expect("who commits has a job").changes
     }
@@ -82,6 +88,12 @@ impl Worker {
     pub fn reader(&self) -> Option<(Option<WritePointer>, &Arc<Snapshot>, u64)> {
         let job = self.job.as_ref()?;
         Some((job.tx, job.snapshot.as_ref()?, job.reads_to_us))
+    }
+
+    /// Its transaction, while it may still write.
+    pub fn writer(&self) -> Option<(WritePointer, u64)> {
+        let job = self.job.as_ref().filter(|job| matches!(job.stage, Stage::Read(_) | Stage::Write(_)))?;
+        Some((job.tx?, job.writes_to_us))
     }
 
     pub fn describe(&self) -> String {
@@ -161,11 +173,12 @@ impl World {
                 self.go_on(client, worker, Stage::Write(0), think_us);
                 Ok(())
             }
-            Stage::Write(place) if place < job.writes.len() => {
-                self.write(client, worker, place);
+            Stage::Write(place) if place < job.writes.len() => self.write(client, worker, place),
+            Stage::Write(_) => self.end_job(client, worker),
+            Stage::Clean(key) => {
+                self.clean(client, worker, key);
                 Ok(())
             }
-            Stage::Write(_) => self.end_job(client, worker),
             Stage::Again(call) => {
                 self.call_now(client, worker, call);
                 Ok(())
@@ -235,29 +248,46 @@ impl World {
     fn plan_writes(&mut self, client: usize, worker: usize) -> Judged {
         let mut rng = self.rng.fork();
         let job = self.job(client, worker);
-        let is_pair = job.kind == JobKind::Pair && PAIRS.contains(&job.reads[0]);
+        let (is_pair, is_skew) = (job.kind == JobKind::Pair, job.kind == JobKind::Skew);
         job.plan_writes(&mut rng);
         let (values, tx) = (job.values.clone(), job.tx);
         let is_open = tx.and_then(|tx| self.reference.standing(tx)) == Some(Standing::Open);
+        self.probes.hit_if(is_skew && is_open && values == [0, 0], Probe::WriteSkew);
         hold(!is_pair || !is_open || values != [0, 0], law::FIRST, || "both of a pair are used up".to_owned())
     }
 
-    fn write(&mut self, client: usize, worker: usize, place: usize) {
-        let think_us = self.knobs.think_us;
+    fn write(&mut self, client: usize, worker: usize, place: usize) -> Judged {
+        let (think_us, now) = (self.knobs.think_us, self.now());
         let job = self.job(client, worker);
         let tx = job.tx.expect("whoever writes has a transaction");
         if place > 0 && job.wanted_checkpoints > job.further.len() as u32 {
             let call = Call::Checkpoint(tx, job.further.len() as u32 + 1);
-            return self.call_now(client, worker, call);
+            self.call_now(client, worker, call);
+            return Ok(());
         }
+        let is_deferred = job.options.deferred;
+        if !is_deferred && now >= job.writes_to_us {
+            self.probes.hit(Probe::TimeOver);
+            self.roll_back(client, worker, tx);
+            return Ok(());
+        }
+        let job = self.job(client, worker);
         let (key, value) = job.writes[place];
         let pointer = job.further.last().copied().unwrap_or(tx);
         let version = Version { pointer, value };
-        job.written.push(Write { key, version });
-        if !job.options.deferred {
+        let write = Write { key, version };
+        job.written.push(write);
+        let mut on_its_way_us = 0;
+        if !is_deferred && self.rng.u8(..) < self.knobs.late_writes {
+            on_its_way_us = self.rng.u64(1_000..=self.knobs.options.write_delay_ms * 1_000);
+            self.send_write(tx, write, now + on_its_way_us);
+        } else if !is_deferred {
+            self.judge_write(tx, pointer)?;
             self.store.write(key, version);
         }
-        self.go_on(client, worker, Stage::Write(place + 1), think_us);
+        let (from, to) = think_us;
+        self.go_on(client, worker, Stage::Write(place + 1), (on_its_way_us + from, on_its_way_us + to));
+        Ok(())
     }
 
     fn end_job(&mut self, client: usize, worker: usize) -> Judged {
@@ -307,7 +337,8 @@ impl World {
             | Call::Status(_)
             | Call::Fence(_)
             | Call::State
-            | Call::List(_) => self.rest(client, worker),
+            | Call::List(_)
+            | Call::Image => self.rest(client, worker),
             call => self.call_now(client, worker, call),
         }
         Ok(())

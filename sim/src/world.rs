@@ -1,5 +1,6 @@
 //! The whole house on one thread: a server, its disk, its clients, the network between them, and time.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -14,7 +15,7 @@ use crate::mishaps::Damage;
 use crate::plants::{PlantName, is_planted};
 use crate::probes::{Probe, Probes};
 use crate::queue::{Event, Queue};
-use crate::reference::Reference;
+use crate::reference::{Reference, Write};
 use crate::server::Server;
 use crate::store::Store;
 use crate::trace::Trace;
@@ -97,6 +98,9 @@ pub(crate) struct World {
     pub landed: Vec<Landed>,
     /// What is damaged now.
     pub damaged: Option<Damage>,
+    /// Writes that have left their client and have not reached the store, by number.
+    pub under_way: BTreeMap<u64, (WritePointer, Write)>,
+    pub last_write: u64,
     /// What was open when a worker asked for a fence, by the step it waits for.
     pub fences: FxHashMap<u64, Vec<WritePointer>>,
     /// The greatest commit that anybody was told of, and the greatest pointer that anybody has.
@@ -164,6 +168,8 @@ impl World {
             given: FxHashSet::default(),
             landed: Vec::new(),
             damaged: None,
+            under_way: BTreeMap::new(),
+            last_write: 0,
             fences: FxHashMap::default(),
             told_csn: 0,
             told_pointer: 0,
@@ -251,6 +257,7 @@ impl World {
             Event::Flush { client } => self.flush(client),
             Event::Wake { client, worker, step } => self.wake(client, worker, step),
             Event::TimeOut { client, worker, step } => self.time_out(client, worker, step),
+            Event::Land { write } => self.land(write),
             Event::Mishap => self.mishap(),
             Event::Collect => self.collect(),
         }
@@ -285,6 +292,22 @@ impl World {
         if self.server.is_none() {
             self.queue.push(self.now(), Event::Start);
         }
+    }
+
+    /// A write leaves its client, and reaches the store in its time.
+    pub fn send_write(&mut self, tx: WritePointer, write: Write, at_us: u64) {
+        self.last_write += 1;
+        self.under_way.insert(self.last_write, (tx, write));
+        self.queue.push(at_us, Event::Land { write: self.last_write });
+    }
+
+    /// A write reaches the store.
+    pub fn land(&mut self, write: u64) -> Judged {
+        let Some((tx, Write { key, version })) = self.under_way.remove(&write) else { return Ok(()) };
+        self.note("late write", &[("tx", tx.0), ("key", key as u64)]);
+        self.judge_write(tx, version.pointer)?;
+        self.store.write(key, version);
+        Ok(())
     }
 
     /// The store takes away what no reader needs, by the published bound.

@@ -13,6 +13,9 @@ use crate::store::range_id;
 use crate::verdict::{Judged, broken, hold};
 use crate::world::{Phase, World};
 
+/// What a careful client leaves of its time, for clocks that count in whole ms.
+const DEADLINE_MARGIN_MS: u64 = 2;
+
 impl World {
     /// An answer, which may be to a call that nobody waits for any more.
     pub fn answered(&mut self, client: usize, worker: usize, step: u64, call: Call, heard: Heard) -> Judged {
@@ -26,12 +29,25 @@ impl World {
             (Call::Begin(_), Heard::Begun(Ok((tx, snapshot)))) => {
                 let winner = std::mem::take(&mut self.worker(client, worker).saw_winner);
                 self.probes.hit_if(winner > 0 && snapshot.csn.0 >= winner, Probe::RetrySawWinner);
+                let asked_us = self.worker(client, worker).asked_us;
+                let limits = &self.knobs.options.limits;
+                let (short_ms, long_ms) = (limits.short_timeout_ms, limits.long_timeout_ms);
                 let job = self.job(client, worker);
+                let usual_ms = if job.options.kind == Kind::Long { long_ms } else { short_ms };
+                let timeout_ms = job.options.timeout_ms.unwrap_or(usual_ms);
+                job.writes_to_us = asked_us + timeout_ms.saturating_sub(DEADLINE_MARGIN_MS) * 1_000;
                 (job.tx, job.snapshot) = (Some(tx), Some(snapshot));
                 self.go_on(client, worker, Stage::Read(0), think_us);
             }
             (Call::Begin(_), Heard::Begun(Err(error))) | (Call::Stamps(_), Heard::Stamps(Err(error))) => {
                 self.begin_refused(client, worker, call, error)?;
+            }
+            (Call::Store(asked), Heard::Store(said)) => self.store_answered(client, worker, &asked, said)?,
+            (Call::Snapshot, Heard::Snapshot(snapshot)) if self.job(client, worker).is_upkeep() => {
+                self.begin_cleaning(client, worker, snapshot);
+            }
+            (Call::List(_), Heard::Listed(entries)) if self.job(client, worker).kind == JobKind::Forget => {
+                self.bound_forgetting(client, worker, &entries);
             }
             (Call::Snapshot, Heard::Snapshot(snapshot)) => {
                 let asked_us = self.worker(client, worker).asked_us;
@@ -71,7 +87,7 @@ impl World {
             }
             (Call::Settle(tx), Heard::Status(status)) => self.settled(client, worker, tx, status),
             (Call::Abort(tx), Heard::Status(status)) => self.aborted(client, worker, tx, status)?,
-            (Call::Invalidate(_) | Call::Truncate(_), _) => self.rest(client, worker),
+            (Call::Invalidate(_) | Call::Truncate(_) | Call::TruncateBefore(_) | Call::Image, _) => self.rest(client, worker),
             (call, heard) => return broken(law::PROTOCOL, format!("{call:?} was answered {heard:?}")),
         }
         Ok(())
