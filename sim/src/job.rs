@@ -217,12 +217,11 @@ impl Job {
                 Inspection::Open => Call::List(ListKind::Open),
                 Inspection::Invalid => Call::List(ListKind::Invalid),
             },
-            (JobKind::Clean | JobKind::Forget, _) => Call::Store(StoreRequest::Register { name: STORES[0].0 }),
-            (JobKind::Spare, _) => Call::Store(match self.spare {
-                Spare::Register => StoreRequest::Register { name: SPARE },
-                Spare::Acknowledge => StoreRequest::CleanBound,
-                Spare::Remove => StoreRequest::Remove { name: SPARE },
-            }),
+            (JobKind::Spare, _) if self.spare == Spare::Register => Call::Store(StoreRequest::Register { name: SPARE }),
+            (JobKind::Spare, _) if self.spare == Spare::Remove => Call::Store(StoreRequest::Remove { name: SPARE }),
+            (JobKind::Clean | JobKind::Forget | JobKind::Spare, _) => {
+                Call::Store(StoreRequest::Register { name: STORES[0].0 })
+            }
             (JobKind::Dump, _) => Call::Image,
             _ => Call::Begin(self.begins),
         }

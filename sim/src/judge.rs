@@ -383,6 +383,8 @@ impl World {
             Status::Committed(csn) => standing == Standing::Committed(csn.0),
             // It may have ended since.
             Status::Refused => standing == Standing::Refused || (standing.has_ended() && !is_committed),
+            // Its client rolled it back, and meanwhile every store had cleaned it: either is true.
+            Status::Aborted if known.wishes.abort && standing == Standing::Truncated => true,
             Status::Aborted => standing == Standing::Aborted,
             Status::Invalid(cause) => match standing {
                 Standing::Invalid(durable) => durable == cause,

@@ -204,13 +204,7 @@ impl Reference {
     }
 
     /// A client was given this pointer, on a snapshot up to this commit.
-    pub fn handed(
-        &mut self,
-        tx: WritePointer,
-        snapshot: u64,
-        session: u64,
-        label: Option<&'static str>,
-    ) -> Judged {
+    pub fn handed(&mut self, tx: WritePointer, snapshot: u64, session: u64, label: Option<&'static str>) -> Judged {
         if let Some(known) = self.transactions.get_mut(&tx) {
             (known.session, known.label) = (session, label);
             return hold(known.snapshot == snapshot, law::TABLE, || {

@@ -20,7 +20,9 @@ impl World {
         }
         self.probes.hit_if(matches!(standing, Some(Standing::Invalid(_))), Probe::WroteAfterDeadline);
         let clean = self.reference.upkeep.clean_given;
-        hold(pointer > clean, law::CLEAN, || format!("{tx} writes under {pointer}, and stores may clean up to {clean}"))?;
+        hold(pointer > clean, law::CLEAN, || {
+            format!("{tx} writes under {pointer}, and stores may clean up to {clean}")
+        })?;
         hold(standing != Some(Standing::Truncated), law::FORGOTTEN, || format!("{tx} writes, and is forgotten"))
     }
 

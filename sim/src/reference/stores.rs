@@ -29,7 +29,9 @@ impl Upkeep {
     }
 
     fn was_asked(&self, request: StoreRequest<'_>) -> Judged {
-        hold(self.asked_of_stores.contains(&request), law::TABLE, || format!("{request:?} is durable, and nobody asked"))
+        hold(self.asked_of_stores.contains(&request), law::TABLE, || {
+            format!("{request:?} is durable, and nobody asked")
+        })
     }
 }
 
@@ -64,7 +66,9 @@ impl Reference {
             Event::StoreCleaned { name, bound, .. } => {
                 self.upkeep.was_asked(StoreRequest::Cleaned { name: name.as_str(), bound: *bound })?;
                 let given = self.upkeep.clean_given;
-                hold(*bound <= given, law::TABLE, || format!("{name} has cleaned up to {bound}, and {given} was given"))?;
+                hold(*bound <= given, law::TABLE, || {
+                    format!("{name} has cleaned up to {bound}, and {given} was given")
+                })?;
                 if let Some((_, cleaned)) = self.upkeep.cleaned.iter_mut().find(|(known, _)| known == name) {
                     *cleaned = (*cleaned).max(*bound);
                 }

@@ -87,7 +87,9 @@ impl World {
             }
             (Call::Settle(tx), Heard::Status(status)) => self.settled(client, worker, tx, status),
             (Call::Abort(tx), Heard::Status(status)) => self.aborted(client, worker, tx, status)?,
-            (Call::Invalidate(_) | Call::Truncate(_) | Call::TruncateBefore(_) | Call::Image, _) => self.rest(client, worker),
+            (Call::Invalidate(_) | Call::Truncate(_) | Call::TruncateBefore(_) | Call::Image, _) => {
+                self.rest(client, worker)
+            }
             (call, heard) => return broken(law::PROTOCOL, format!("{call:?} was answered {heard:?}")),
         }
         Ok(())

@@ -90,7 +90,8 @@ impl World {
         let think_us = self.knobs.think_us;
         let job = self.job(client, worker);
         let cut = entries.last().filter(|_| entries.len() >= LISTED_MAX as usize);
-        let stays = entries.iter().find(|entry| entry.checkpoints > 0).into_iter().chain(cut).map(|entry| entry.tx).min();
+        let stays =
+            entries.iter().find(|entry| entry.checkpoints > 0).into_iter().chain(cut).map(|entry| entry.tx).min();
         if let Some(stays) = stays {
             job.clean.0 = job.clean.0.min(stays.0 - 1);
         }
