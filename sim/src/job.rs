@@ -7,6 +7,7 @@ use seriatim_wire::{ListKind, StoreRequest};
 
 use crate::client::Call;
 use crate::knobs::{JobKind, Knobs, pick};
+use crate::recorder::Told;
 use crate::reference::{Reference, Write};
 use crate::store::{ACCOUNTS, BULK, COUNTERS, KEYS, Key, LATE, PAIRS, REGISTERS, SKEWS, SPARE, STORES};
 use crate::store::{change_id, range_id};
@@ -15,7 +16,7 @@ use crate::store::{change_id, range_id};
 const WIDE_IDS: u64 = 450;
 
 /// See the head of this file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Job {
     pub kind: JobKind,
     pub options: BeginOptions,
@@ -51,6 +52,8 @@ pub(crate) struct Job {
     pub reads_to_us: u64,
     /// After this time it writes nothing any more: the server may take what it began for ended.
     pub writes_to_us: u64,
+    /// What is recorded of a reader without a transaction.
+    pub told: Told,
     pub reads: Vec<Key>,
     pub values: Vec<i64>,
     pub writes: Vec<(Key, i64)>,
@@ -190,6 +193,7 @@ impl Job {
             snapshot: None,
             reads_to_us: 0,
             writes_to_us: 0,
+            told: Told::default(),
             reads: Vec::new(),
             values: Vec::new(),
             writes: Vec::new(),

@@ -13,6 +13,7 @@ pub(crate) const ACKNOWLEDGED: &str = "what was acknowledged is visible";
 pub(crate) const ROLLED_BACK: &str = "rolled back is the client's word";
 pub(crate) const SNAPSHOT: &str = "a snapshot is exactly the commits up to its number";
 pub(crate) const READ: &str = "a read is the newest committed value of its snapshot";
+pub(crate) const HISTORY: &str = "what the clients saw is what their isolation allows";
 pub(crate) const BOUND: &str = "the visibility bound never passes a reader";
 pub(crate) const CLEAN: &str = "nobody writes up to the clean bound any more";
 pub(crate) const FORGOTTEN: &str = "what is forgotten stands in no store";

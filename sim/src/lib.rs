@@ -34,6 +34,7 @@ mod overheard;
 mod plants;
 mod probes;
 mod queue;
+mod recorder;
 mod reference;
 mod server;
 mod store;

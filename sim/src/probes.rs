@@ -88,6 +88,7 @@ probes! {
     FenceTimedOut: "a fence timed out",
     BlockBegun: "several transactions began at once",
     WriteSkew: "two that were not serializable both used up a pair",
+    SkewAllowed: "a history that no serial order explains, and that is allowed",
     LabelNamed: "a conflict named its winner's label",
     TimeOver: "a client's time was over before it had written everything",
     WroteAfterDeadline: "a write reached its store after its client's time was over",

@@ -92,7 +92,9 @@ impl Worker {
 
     /// Its transaction, while it may still write.
     pub fn writer(&self) -> Option<(WritePointer, u64)> {
-        let job = self.job.as_ref().filter(|job| matches!(job.stage, Stage::Read(_) | Stage::Write(_)))?;
+        // Who asks for its end is through with writing.
+        let job = self.job.as_ref().filter(|_| matches!(self.call, None | Some(Call::Checkpoint(..))))?;
+        let job = Some(job).filter(|job| matches!(job.stage, Stage::Read(_) | Stage::Write(_)))?;
         Some((job.tx?, job.writes_to_us))
     }
 
@@ -221,6 +223,11 @@ impl World {
             }
         } else {
             self.judge_read(key, &snapshot, found)?;
+            let version = found.map(|version| version.pointer);
+            match tx {
+                Some(tx) => self.recorder.read(tx, key, version),
+                None => self.job(client, worker).told.reads.push((key, version)),
+            }
         }
         self.job(client, worker).values.push(found.map_or(first_value(key), |version| version.value));
         Ok(())
@@ -233,6 +240,8 @@ impl World {
         let (count, is_final) = (job.values.len(), job.is_final);
         let expected = DEPOSIT * count as i64;
         hold(sum == expected && count == ACCOUNTS.len(), law::READ, || format!("{count} accounts sum up to {sum}"))?;
+        let told = std::mem::take(&mut self.job(client, worker).told);
+        self.recorder.reader(told);
         if is_final {
             let snapshot = self.job(client, worker).snapshot.clone().expect("whoever reads has a snapshot");
             // What a dead client had sent may have arrived, and committed, meanwhile: then one looks again.
@@ -298,7 +307,8 @@ impl World {
                 job.gather_changes();
                 let (changes, writes) = (job.changes.clone(), job.written.clone());
                 let call = if job.in_two_steps { Call::Check(tx) } else { Call::Commit(tx, false) };
-                let told_csn = self.told_csn;
+                let (told_csn, now) = (self.told_csn, self.now());
+                self.recorder.asked(tx, now);
                 if let Some(known) = self.reference.known_mut(tx) {
                     known.submitted = Some(Submitted { changes, writes, told_csn });
                 }
@@ -313,6 +323,7 @@ impl World {
 
     /// Takes its writes away again, and says so.
     fn roll_back(&mut self, client: usize, worker: usize, tx: WritePointer) {
+        self.recorder.ended(tx, None, self.clock.now_us());
         for Write { key, version } in std::mem::take(&mut self.job(client, worker).written) {
             self.store.remove(key, version.pointer);
         }

@@ -15,6 +15,7 @@ use crate::mishaps::Damage;
 use crate::plants::{PlantName, is_planted};
 use crate::probes::{Probe, Probes};
 use crate::queue::{Event, Queue};
+use crate::recorder::Recorder;
 use crate::reference::{Reference, Write};
 use crate::server::Server;
 use crate::store::Store;
@@ -89,6 +90,7 @@ pub(crate) struct World {
     pub clients: Vec<Client>,
     pub store: Store,
     pub reference: Reference,
+    pub recorder: Recorder,
     /// A write whose fate only the next run's log will tell.
     pub unsure: Option<Landed>,
     pub was_unsure: bool,
@@ -163,6 +165,7 @@ impl World {
             is_done: false,
             store: Store::new(),
             reference: Reference::new(),
+            recorder: Recorder::default(),
             unsure: None,
             was_unsure: false,
             given: FxHashSet::default(),
@@ -225,6 +228,8 @@ impl World {
                 return self.judge_unfinished();
             }
         }
+        let skews = self.recorder.judge(&self.reference)?;
+        self.probes.add(Probe::SkewAllowed, skews);
         Ok(())
     }
 

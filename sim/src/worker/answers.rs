@@ -1,6 +1,6 @@
 //! What a worker makes of its answers, by the rules of the product.
 
-use seriatim_core::{BeginError, CommitError, Full, InvalidCause, Kind, Status, WritePointer};
+use seriatim_core::{BeginError, CommitError, CommitNumber, Full, InvalidCause, Kind, Status, WritePointer};
 use seriatim_wire::ErrorCode;
 
 use crate::client::{Call, Heard};
@@ -8,6 +8,7 @@ use crate::job::Stage;
 use crate::knobs::JobKind;
 use crate::law;
 use crate::probes::Probe;
+use crate::recorder::Told;
 use crate::reference::Write;
 use crate::store::range_id;
 use crate::verdict::{Judged, broken, hold};
@@ -23,7 +24,7 @@ impl World {
         if state.step != step || state.call != Some(call) {
             return Ok(());
         }
-        let think_us = self.knobs.think_us;
+        let (think_us, now) = (self.knobs.think_us, self.now());
         match (call, heard) {
             (_, Heard::Error(code, asked)) => self.refused_by_server(client, worker, call, code, asked),
             (Call::Begin(_), Heard::Begun(Ok((tx, snapshot)))) => {
@@ -36,6 +37,11 @@ impl World {
                 let usual_ms = if job.options.kind == Kind::Long { long_ms } else { short_ms };
                 let timeout_ms = job.options.timeout_ms.unwrap_or(usual_ms);
                 job.writes_to_us = asked_us + timeout_ms.saturating_sub(DEADLINE_MARGIN_MS) * 1_000;
+                if !matches!(job.kind, JobKind::Bulk | JobKind::Late) {
+                    let told = Told::new(&snapshot, job.is_serializable, (asked_us, now));
+                    self.recorder.begun(tx, told);
+                }
+                let job = self.job(client, worker);
                 (job.tx, job.snapshot) = (Some(tx), Some(snapshot));
                 self.go_on(client, worker, Stage::Read(0), think_us);
             }
@@ -53,6 +59,7 @@ impl World {
                 let asked_us = self.worker(client, worker).asked_us;
                 let reads_to_us = asked_us + u64::from(self.knobs.options.snapshot_age_ms) * 1_000;
                 let job = self.job(client, worker);
+                job.told = Told::new(&snapshot, false, (asked_us, now));
                 (job.snapshot, job.reads_to_us) = (Some(snapshot), reads_to_us);
                 self.go_on(client, worker, Stage::Read(0), think_us);
             }
@@ -66,7 +73,8 @@ impl World {
                 CommitError::Overloaded(_) => self.pause(client, worker, call),
                 _ => self.call_now(client, worker, Call::Commit(tx, false)),
             },
-            (Call::Checkpoint(..), Heard::Checkpoint(Ok(pointer))) => {
+            (Call::Checkpoint(tx, _), Heard::Checkpoint(Ok(pointer))) => {
+                self.recorder.checkpoint(tx, pointer);
                 let job = self.job(client, worker);
                 job.further.push(pointer);
                 let place = job.written.len();
@@ -76,11 +84,11 @@ impl World {
                 CommitError::Overloaded(_) => self.pause(client, worker, call),
                 _ => self.roll_back(client, worker, tx),
             },
-            (Call::Commit(tx, _), Heard::Committed(Ok(_))) => {
+            (Call::Commit(tx, _), Heard::Committed(Ok(csn))) => {
                 hold(!self.job(client, worker).miscounts, law::TABLE, || {
                     format!("{tx} committed, and its client did not know how many checkpoints it has")
                 })?;
-                self.committed(client, worker, tx);
+                self.committed(client, worker, tx, csn);
             }
             (Call::Commit(tx, _), Heard::Committed(Err(error))) => {
                 self.commit_refused(client, worker, tx, call, error)?
@@ -126,7 +134,8 @@ impl World {
         }
     }
 
-    fn committed(&mut self, client: usize, worker: usize, tx: WritePointer) {
+    fn committed(&mut self, client: usize, worker: usize, tx: WritePointer, csn: CommitNumber) {
+        self.recorder.ended(tx, Some(csn.0), self.clock.now_us());
         let job = self.job(client, worker);
         let (is_deferred, written) = (job.options.deferred, std::mem::take(&mut job.written));
         let facts = (job.options.kind, job.further.len());
@@ -186,10 +195,10 @@ impl World {
     fn commit_after_end(&mut self, client: usize, worker: usize, tx: WritePointer, ended: Status) -> Judged {
         let doubt = self.job(client, worker).doubt;
         match ended {
-            Status::Committed(_) => {
+            Status::Committed(csn) => {
                 hold(doubt, law::OUTCOME, || format!("{tx} had committed before it was asked for"))?;
                 self.probes.hit(Probe::RepeatedCommitted);
-                self.committed(client, worker, tx);
+                self.committed(client, worker, tx, csn);
             }
             Status::Refused | Status::Aborted | Status::Invalid(_) => {
                 self.probes.hit(if doubt { Probe::RepeatedRefused } else { Probe::LateCommitRefused });
@@ -206,9 +215,9 @@ impl World {
         match status {
             // Whose it is has not said that it is rolled back.
             _ if self.job(client, worker).kind == JobKind::Look => self.rest(client, worker),
-            Status::Committed(_) => {
+            Status::Committed(csn) => {
                 self.probes.hit(Probe::SettledCommitted);
-                self.committed(client, worker, tx);
+                self.committed(client, worker, tx, csn);
             }
             Status::Refused | Status::Aborted | Status::Invalid(_) => {
                 self.probes.hit(Probe::SettledOpen);
