@@ -47,6 +47,8 @@ plants! {
     HistoryForgotten, "history-forgotten": "commits before a restart are not checked against",
     ImageWithoutFloor, "image-without-floor": "nobody is too old for what only an image remembers",
     CutMiddle, "cut-middle": "recovery cuts at a damaged group though others follow it",
+    CleanEarly, "clean-early": "stores may clean what has ended, though its client may still write",
+    CleanedBeyond, "cleaned-beyond": "a store is taken to have cleaned more than it says",
     GarbageByPointer, "gc-by-pointer-order": "the visibility bound is the smallest open pointer",
 }
 
@@ -106,6 +108,14 @@ impl Plant for Planted {
 
     fn bound_by_pointers() -> bool {
         is_planted(PlantName::GarbageByPointer)
+    }
+
+    fn clean_early() -> bool {
+        is_planted(PlantName::CleanEarly)
+    }
+
+    fn cleaned_beyond() -> bool {
+        is_planted(PlantName::CleanedBeyond)
     }
 
     fn extra_pointers() -> u32 {

@@ -54,7 +54,8 @@ impl Told {
             writer: version.map(owner),
             seq: None,
         });
-        let end = self.asked_us.map(|sent| Interval { sent: sent * 1_000, answered: self.answered_us.map(|us| us * 1_000) });
+        let end =
+            self.asked_us.map(|sent| Interval { sent: sent * 1_000, answered: self.answered_us.map(|us| us * 1_000) });
         Row {
             isolation: if self.is_serializable { Isolation::Serializable } else { Isolation::Snapshot },
             begin: Some(Interval { sent: self.begin_us.0 * 1_000, answered: Some(self.begin_us.1 * 1_000) }),
@@ -123,5 +124,40 @@ impl Recorder {
         let found: Vec<String> = report.anomalies.iter().map(ToString::to_string).collect();
         let judged: Judged = if report.failed { broken(law::HISTORY, found.join("; ")) } else { Ok(()) };
         judged.map(|()| report.write_skews_allowed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seriatim_core::ChangeSet;
+
+    use super::*;
+    use crate::reference::{Submitted, Write};
+    use crate::store::Version;
+
+    /// Two transactions read the first version of key 3 and overwrite it, one after the other.
+    #[test]
+    fn a_lost_update_is_found_without_the_log() {
+        let (mut recorder, mut reference) = (Recorder::default(), Reference::new());
+        for (csn, pointer) in [(1, 10), (2, 20), (3, 30)] {
+            let tx = WritePointer(pointer);
+            let (at_us, read_pointer, seen) = if csn == 1 { (0, 0, 0) } else { (10, 10, 1) };
+            let told =
+                Told { snapshot: (WritePointer(read_pointer), seen), begin_us: (at_us, at_us + 1), ..Told::default() };
+            recorder.begun(tx, told);
+            if csn > 1 {
+                recorder.read(tx, 3, Some(WritePointer(10)));
+            }
+            recorder.asked(tx, at_us + 2);
+            recorder.ended(tx, Some(csn), at_us + 3);
+            reference.handed(tx, seen, 1, None).expect("a pointer that nobody has");
+            let writes = vec![Write { key: 3, version: Version { pointer: tx, value: 1 } }];
+            let submitted = Submitted { changes: ChangeSet::default(), writes, told_csn: 0 };
+            reference.known_mut(tx).expect("it was handed out").submitted = Some(submitted);
+            let judged = recorder.judge(&reference);
+            assert_eq!(judged.is_err(), csn == 3, "{judged:?}");
+        }
+        let violation = recorder.judge(&reference).expect_err("an update is lost");
+        assert!(violation.text.contains("lost-update"), "{violation}");
     }
 }
