@@ -9,7 +9,7 @@ use seriatim_client::Client;
 use seriatim_core::WritePointer;
 use seriatim_wire::{CleanHolder, ListKind, ListRequest, PruneReport, Truncated};
 
-use crate::moment;
+use crate::moment::Moment;
 use crate::output::{Outcome, OutputArgs};
 use crate::status::duration;
 use crate::store::{Bounds, StoreRow, bounds_text, stores_text};
@@ -47,7 +47,7 @@ pub struct TruncateArgs {
     transactions: Vec<u64>,
     /// All that began before this moment: now, now-7d, now-1h30m (d, h, m, s), or milliseconds since 1970
     #[arg(long, value_name = "TIME", group = "which")]
-    before: Option<String>,
+    before: Option<Moment>,
     /// Nothing of them stands in any store: what does would be read as if it had committed
     #[arg(long)]
     yes: bool,
@@ -177,8 +177,8 @@ fn blocked_text(blocked: &Blocked, out: &mut dyn Write) -> io::Result<()> {
 
 fn truncate(args: &TruncateArgs) -> Outcome {
     let client = args.plain.target.connect()?;
-    let before = match args.before.as_ref() {
-        Some(text) => Some(WritePointer::at_ms(moment::parse(text, client.state()?.server_time_ms)?)),
+    let before = match args.before {
+        Some(moment) => Some(moment.pointer(client.state()?.server_time_ms)),
         None => None,
     };
     let report = match (before, args.yes) {

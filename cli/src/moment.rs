@@ -1,5 +1,7 @@
 //! Moments as operators write them: `now-7d`, `now-1h30m`, or milliseconds since the Unix epoch.
 
+use std::str::FromStr;
+
 use seriatim_core::WritePointer;
 
 /// Why a text is no moment.
@@ -17,34 +19,56 @@ pub enum MomentError {
     /// The unit is not known.
     #[error("{0:?} is no unit of time: d, h, m and s are")]
     UnknownUnit(char),
-    /// Before 1970, or past the last write pointer.
+    /// Past the last write pointer, or more than can be counted.
     #[error("{0:?} is no time that a transaction can begin at; a number counts milliseconds, and is no write pointer")]
     OutOfRange(String),
 }
 
-/// Reads a moment, in ms since the Unix epoch, given what time it is.
-///
-/// # Errors
-/// See [`MomentError`].
-pub fn parse(text: &str, now_ms: u64) -> Result<u64, MomentError> {
-    let out_of_range = || MomentError::OutOfRange(text.to_owned());
-    let last = WritePointer::MAX.ms_since_epoch();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().ok().filter(|ms| *ms <= last).ok_or_else(out_of_range);
+/// A moment, which may depend on what time it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// In ms since the Unix epoch.
+    At(u64),
+    /// So many ms after now, or before.
+    AroundNow(i128),
+}
+
+impl FromStr for Moment {
+    type Err = MomentError;
+
+    fn from_str(text: &str) -> Result<Moment, MomentError> {
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            let ms = text.parse().ok().filter(|ms| *ms <= WritePointer::MAX.ms_since_epoch());
+            return ms.map(Moment::At).ok_or_else(|| MomentError::OutOfRange(text.to_owned()));
+        }
+        let mut rest = text.strip_prefix("now").ok_or_else(|| MomentError::NotAMoment(text.to_owned()))?;
+        let mut distance = 0;
+        while !rest.is_empty() {
+            let sign = match rest.as_bytes()[0] {
+                b'+' => 1,
+                b'-' => -1,
+                _ => return Err(MomentError::NoSign(rest.to_owned())),
+            };
+            let end = rest[1..].find(['+', '-']).map_or(rest.len(), |end| end + 1);
+            distance += sign * i128::from(span_ms(&rest[1..end])?);
+            rest = &rest[end..];
+        }
+        Ok(Moment::AroundNow(distance))
     }
-    let mut rest = text.strip_prefix("now").ok_or_else(|| MomentError::NotAMoment(text.to_owned()))?;
-    let mut moment = i128::from(now_ms);
-    while !rest.is_empty() {
-        let sign = match rest.as_bytes()[0] {
-            b'+' => 1,
-            b'-' => -1,
-            _ => return Err(MomentError::NoSign(rest.to_owned())),
-        };
-        let end = rest[1..].find(['+', '-']).map_or(rest.len(), |end| end + 1);
-        moment += sign * i128::from(span_ms(&rest[1..end])?);
-        rest = &rest[end..];
+}
+
+impl Moment {
+    /// The first pointer of this moment, given what time it is in ms since the Unix epoch. A moment before 1970 counts as
+    /// its start, and one past the last pointer as that.
+    pub fn pointer(self, now_ms: u64) -> WritePointer {
+        WritePointer::at_ms(match self {
+            Moment::At(ms) => ms,
+            Moment::AroundNow(distance) => {
+                let last = i128::from(WritePointer::MAX.ms_since_epoch());
+                u64::try_from((i128::from(now_ms) + distance).clamp(0, last)).expect("it was clamped")
+            }
+        })
     }
-    u64::try_from(moment).ok().filter(|ms| *ms <= last).ok_or_else(out_of_range)
 }
 
 /// Reads a span of time, like `1h30m`, in ms.
@@ -98,8 +122,10 @@ mod tests {
             ("now-1h3m+1s", NOW - 3_779 * S),
         ];
         for (text, expected) in moments {
-            assert_eq!(parse(text, NOW), Ok(expected), "{text}");
+            let moment: Moment = text.parse().unwrap();
+            assert_eq!(moment.pointer(NOW), WritePointer::at_ms(expected), "{text}");
         }
+        assert_eq!("now-30000d".parse::<Moment>().unwrap().pointer(NOW), WritePointer(0), "before 1970");
         assert_eq!(span_ms("1h3m"), Ok(3_780 * S));
     }
 
@@ -125,13 +151,12 @@ mod tests {
             ("now-1ü", UnknownUnit('ü')),
             ("now-99999999999999999999d", NoNumber(text("99999999999999999999d"))),
             ("now-999999999999d", OutOfRange(text("999999999999d"))),
-            ("now-30000d", OutOfRange(text("now-30000d"))),
             ("99999999999999999999", OutOfRange(text("99999999999999999999"))),
             // A write pointer where a time is meant would forget everything.
             ("1790000000000000001", OutOfRange(text("1790000000000000001"))),
         ];
         for (text, expected) in refused {
-            assert_eq!(parse(text, NOW), Err(expected), "{text:?}");
+            assert_eq!(text.parse::<Moment>(), Err(expected), "{text:?}");
         }
     }
 }

@@ -210,7 +210,29 @@ fn invalid_transactions_are_counted_listed_and_forgotten_when_somebody_says_yes(
     assert_eq!(served.json(&[&before[..], &["--yes"]].concat()).1["forgotten"], 1);
     assert_eq!(left(), 0);
     for wrong in ["now-1w", "1796079087692000000"] {
-        assert_eq!(served.ask(&["invalid", "truncate", "--before", wrong, "--yes"]).0, 1);
+        assert_eq!(served.ask(&["invalid", "truncate", "--before", wrong, "--yes"]).0, 2);
     }
     assert_eq!(served.ask(&["invalid", "truncate", "--yes"]).0, 2, "what?");
+}
+
+#[test]
+fn what_is_asked_wrongly_is_a_usage_error() {
+    let served = Served::start(&["--dev"]);
+    for wrong in [
+        &["invalid"][..],
+        &["invalid", "truncate"],
+        &["invalid", "truncate", "seven"],
+        &["invalid", "truncate", "0"],
+        &["invalid", "truncate", "7", "--before", "now"],
+        &["invalid", "truncate", "--before", "now 6h"],
+        &["invalid", "truncate", "--before", "now/1d"],
+        &["store", "register", ""],
+        &["store", "ack", "data"],
+        &["image", "dump"],
+        &["fence", "--wait-secs", "-1"],
+    ] {
+        let (code, output) = served.ask(wrong);
+        assert_eq!((code, output.stdout.len()), (2, 0), "{wrong:?}");
+        assert!(!output.stderr.is_empty(), "{wrong:?}");
+    }
 }

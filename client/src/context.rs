@@ -50,6 +50,8 @@ pub struct TransactionContext {
     clock: Arc<dyn Clock>,
     settle_for: Duration,
     active: Option<Active>,
+    /// How the last transaction stands that has committed here or may have.
+    irrevocable: Option<Standing>,
 }
 
 struct Active {
@@ -89,6 +91,7 @@ impl TransactionContext {
             clock: Arc::new(SystemClock),
             settle_for: SETTLE_FOR_DEFAULT,
             active: None,
+            irrevocable: None,
         }
     }
 
@@ -208,10 +211,11 @@ impl TransactionContext {
         match self.decide(&active, &mut failures) {
             Decision::Committed { csn, settled } => {
                 active.open.ended = true;
+                let standing = self.remember(Standing::Committed(csn));
                 self.participants.all(Step::AfterCommit, &mut failures, |one| one.after_commit(csn));
                 match failures.is_empty() {
                     true => Ok(Committed { tx, csn, settled }),
-                    false => Err(error(Some(tx), Standing::Committed(csn), failures)),
+                    false => Err(error(Some(tx), standing, failures)),
                 }
             }
             undecided => Err(self.give_up(active, undecided, failures)),
@@ -256,6 +260,17 @@ impl TransactionContext {
             Err(decision) => decision,
         };
         Err(self.give_up(active, decision, failures))
+    }
+
+    /// How a transaction stands that has committed here or may have, if there was one: what it did is not to be done again.
+    pub(crate) fn irrevocable(&self) -> Option<Standing> {
+        self.irrevocable
+    }
+
+    /// Nothing is active, though the caller of [`TransactionExecutor`](crate::TransactionExecutor) has not failed: it has
+    /// ended its transaction itself.
+    pub(crate) fn ended_by_hand(&self) -> ContextError {
+        error(None, self.irrevocable.unwrap_or(Standing::None), vec![Failure::NotActive])
     }
 
     fn refuse_if_active(&self) -> Result<(), ContextError> {

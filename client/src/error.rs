@@ -71,6 +71,14 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// The keys that a transaction's participants told take more bytes than they may. Nothing was sent.
+    #[error("the keys of one commit take {bytes} bytes, over the limit of {max}")]
+    KeysTooLarge {
+        /// Bytes of all keys, each counted as often as it was told.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
     /// The snapshot is so old that versions it needs may be gone. Take a new one, or begin a transaction.
     #[error("the snapshot is {age:?} old, over the limit of {max:?}")]
     SnapshotTooOld {
@@ -194,7 +202,8 @@ impl Error {
             Error::NotCommitted { .. } | Error::TimedOut { .. } | Error::QueueFull { .. } => true,
             Error::SnapshotTooOld { .. } => true,
             Error::ImageGone { .. } => true,
-            Error::Unknown { .. } | Error::Service(_) | Error::Write(_) | Error::Store(_) => false,
+            Error::Unknown { .. } | Error::Service(_) | Error::KeysTooLarge { .. } => false,
+            Error::Write(_) | Error::Store(_) => false,
         }
     }
 
@@ -224,6 +233,7 @@ impl Error {
             | Error::Connect { .. }
             | Error::TimedOut { sent: false, .. }
             | Error::QueueFull { .. }
+            | Error::KeysTooLarge { .. }
             | Error::SnapshotTooOld { .. }
             | Error::Write(_)
             | Error::Store(_)

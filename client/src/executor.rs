@@ -15,8 +15,8 @@ use crate::start_options::StartOptions;
 
 /// Runs closures as transactions over its participants, each attempt in a context of its own.
 ///
-/// The closure may run several times, so it should have no effects outside of the transaction. If it fails the transaction
-/// is aborted and not run again, unless what it fails with is the [`ContextError`] of its own transaction. If it panics the
+/// The closure may run several times, so it should have no effects outside of the transaction; and it leaves starting and
+/// finishing to the executor, which gives up at once where it has not. If it fails the transaction is aborted and not run again, unless what it fails with is the [`ContextError`] of its own transaction. If it panics the
 /// transaction is aborted and the panic goes on.
 pub struct TransactionExecutor {
     service: Arc<dyn TransactionService>,
@@ -104,11 +104,15 @@ impl TransactionExecutor {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let last = match self.attempt(&mut closure) {
+            let context = TransactionContext::new(Arc::clone(&self.service), self.participants.iter().cloned());
+            let mut context = context.with_clock(Arc::clone(&self.clock)).with_settle_for(self.settle_for);
+            let last = match self.attempt(&mut context, &mut closure) {
                 Ok((value, committed)) => return Ok(Executed { value, committed, attempts }),
                 Err(error) => error,
             };
-            let pause = last.has_come_to_nothing().then(|| self.retries.pause(&last, attempts)).flatten();
+            // The closure may have finished a transaction itself, and failed in another one.
+            let may_again = last.has_come_to_nothing() && context.irrevocable().is_none();
+            let pause = may_again.then(|| self.retries.pause(&last, attempts)).flatten();
             match pause {
                 None => return Err(GaveUp { attempts, last }),
                 Some(pause) if pause.is_zero() => {}
@@ -119,15 +123,14 @@ impl TransactionExecutor {
 
     fn attempt<T>(
         &self,
+        context: &mut TransactionContext,
         closure: &mut impl FnMut(&mut TransactionContext) -> Result<T, BoxError>,
     ) -> Result<(T, Committed), ContextError> {
-        let participants = self.participants.iter().cloned();
-        let context = TransactionContext::new(Arc::clone(&self.service), participants);
-        let mut context = context.with_clock(Arc::clone(&self.clock)).with_settle_for(self.settle_for);
         context.start(self.options.clone())?;
-        match caught(|| closure(&mut context)) {
+        match caught(|| closure(context)) {
+            Ok(Ok(_)) if context.current().is_none() => Err(context.ended_by_hand()),
             Ok(Ok(value)) => context.finish().map(|committed| (value, committed)),
-            Ok(Err(reason)) => Err(failed(&mut context, reason)),
+            Ok(Err(reason)) => Err(failed(context, reason)),
             Err(panic) => {
                 // What fails now fails behind a panic that says more.
                 let _ = context.abort();

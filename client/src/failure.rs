@@ -228,6 +228,16 @@ pub enum Standing {
     Unknown,
 }
 
+impl Standing {
+    /// True if it did not commit and never will, and is over.
+    pub(crate) fn is_nothing(self) -> bool {
+        match self {
+            Standing::None | Standing::Aborted | Standing::Invalidated | Standing::Unfinished => true,
+            Standing::Active | Standing::Committed(_) | Standing::Unknown => false,
+        }
+    }
+}
+
 /// Why a transaction came to nothing, or what failed after its commit.
 ///
 /// It reads as the first failure that was met. Those that came after it, while the transaction was being ended, are
@@ -291,10 +301,7 @@ impl ContextError {
 
     /// True if it did not commit and never will, and is over.
     pub fn has_come_to_nothing(&self) -> bool {
-        match self.0.standing {
-            Standing::None | Standing::Aborted | Standing::Invalidated | Standing::Unfinished => true,
-            Standing::Active | Standing::Committed(_) | Standing::Unknown => false,
-        }
+        self.0.standing.is_nothing()
     }
 
     /// Goes on with the panic of a participant if that was the first failure; hands itself back if not.

@@ -2,6 +2,11 @@
 
 use seriatim_core::{CHANGE_IDS_MAX, ChangeId, ChangeSet, CommitError, Isolation};
 
+use crate::error::Error;
+
+/// Bytes that the keys of one commit may take by default: 64 MiB.
+pub const KEY_BYTES_MAX_DEFAULT: u64 = 64 << 20;
+
 /// How a transaction touched a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -27,6 +32,9 @@ pub struct KeyedChanges {
     participant: usize,
     /// Ids that found no room.
     left_out: u64,
+    /// Bytes of all keys that were told, whether they found room or not.
+    key_bytes: u64,
+    key_bytes_max: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +54,7 @@ pub(crate) struct Found<'k> {
 }
 
 impl KeyedChanges {
-    /// An empty collection for a transaction of this isolation.
+    /// An empty collection for a transaction of this isolation, of keys that may take [`KEY_BYTES_MAX_DEFAULT`].
     pub fn new(isolation: Isolation) -> KeyedChanges {
         KeyedChanges {
             isolation,
@@ -55,13 +63,21 @@ impl KeyedChanges {
             keys: Vec::new(),
             participant: 0,
             left_out: 0,
+            key_bytes: 0,
+            key_bytes_max: KEY_BYTES_MAX_DEFAULT,
         }
+    }
+
+    /// The keys may take so many bytes, each counted as often as it is told.
+    #[must_use]
+    pub fn with_key_bytes_max(self, key_bytes_max: u64) -> KeyedChanges {
+        KeyedChanges { key_bytes_max, ..self }
     }
 
     /// A key that was written: nobody else may have written it, nor, if they are serializable, have read it.
     pub fn write(&mut self, key: &[u8]) {
-        let id = ChangeId::of(key);
-        if self.has_room() {
+        if self.has_room(key) {
+            let id = ChangeId::of(key);
             self.ids.writes.push(id);
             self.remember(id, key, Access::Written);
         }
@@ -69,7 +85,7 @@ impl KeyedChanges {
 
     /// As [`write`](KeyedChanges::write), for who has no key but its hash. A conflict on it names no key.
     pub fn write_id(&mut self, id: ChangeId) {
-        if self.has_room() {
+        if self.has_room(&[]) {
             self.ids.writes.push(id);
         }
     }
@@ -77,7 +93,7 @@ impl KeyedChanges {
     /// A key, or a [mark](KeyedChanges::mark) that stands for many, that was read. Ignored unless the transaction is
     /// serializable.
     pub fn read(&mut self, key: &[u8]) {
-        if self.wants_reads() && self.has_room() {
+        if self.wants_reads() && self.has_room(key) {
             let id = ChangeId::of(key);
             self.ids.reads.push(id);
             self.remember(id, key, Access::Read);
@@ -87,7 +103,7 @@ impl KeyedChanges {
     /// What stands for the written keys with those who read ranges, such as a prefix or a whole table. It meets their
     /// reads, and no writes. Ignored unless the transaction is serializable.
     pub fn mark(&mut self, key: &[u8]) {
-        if self.wants_reads() && self.has_room() {
+        if self.wants_reads() && self.has_room(key) {
             self.ids.marks.push(ChangeId::of(key));
         }
     }
@@ -100,11 +116,16 @@ impl KeyedChanges {
     /// What the sequencer gets: every id once, in order.
     ///
     /// # Errors
-    /// [`CommitError::ChangeSetTooLarge`] if more were named than one commit may bring.
-    pub fn to_change_set(&self) -> Result<ChangeSet, CommitError> {
+    /// [`CommitError::ChangeSetTooLarge`] if more were named than one commit may bring, [`Error::KeysTooLarge`] if the keys
+    /// take more bytes than they may.
+    pub fn to_change_set(&self) -> Result<ChangeSet, Error> {
         let max = CHANGE_IDS_MAX as u64;
         if self.left_out > 0 {
-            return Err(CommitError::ChangeSetTooLarge { len: max + self.left_out, max });
+            return Err(CommitError::ChangeSetTooLarge { len: max + self.left_out, max }.into());
+        }
+        let (bytes, max) = (self.key_bytes, self.key_bytes_max);
+        if bytes > max {
+            return Err(Error::KeysTooLarge { bytes, max });
         }
         let mut once = self.ids.clone();
         for ids in [&mut once.writes, &mut once.reads, &mut once.marks] {
@@ -132,11 +153,12 @@ impl KeyedChanges {
         self.keys.push(Key { id, end: self.bytes.len(), participant: self.participant, access });
     }
 
-    /// False, and counted, if one more id would be too many.
-    fn has_room(&mut self) -> bool {
+    /// False, and counted, if one more id would be too many, or its key too long.
+    fn has_room(&mut self, key: &[u8]) -> bool {
         let room = self.ids.len() < CHANGE_IDS_MAX;
         self.left_out += u64::from(!room);
-        room
+        self.key_bytes += key.len() as u64;
+        room && self.key_bytes <= self.key_bytes_max
     }
 }
 
@@ -192,7 +214,34 @@ mod tests {
         (0..max).for_each(|id| changes.write_id(ChangeId(id)));
         assert_eq!(changes.to_change_set().unwrap().len(), CHANGE_IDS_MAX);
         (0..3).for_each(|_| changes.write(b"one more"));
-        assert_eq!(changes.to_change_set(), Err(CommitError::ChangeSetTooLarge { len: max + 3, max }));
+        let expected = CommitError::ChangeSetTooLarge { len: max + 3, max };
+        assert!(matches!(changes.to_change_set(), Err(Error::Commit(error)) if error == expected));
         assert!(changes.bytes.is_empty());
+    }
+
+    #[test]
+    fn bytes_are_counted_as_they_come_and_the_limit_is_inclusive() {
+        for isolation in [Isolation::Snapshot, Isolation::Serializable] {
+            let mut changes = KeyedChanges::new(isolation).with_key_bytes_max(2048);
+            // Twice the same counts twice, and a hash without its key not at all.
+            (0..4).for_each(|n| changes.write(&[n; 256]));
+            (0..2).for_each(|_| changes.write(&[9; 256]));
+            changes.read(&[1; 256]);
+            changes.mark(&[2; 256]);
+            if isolation == Isolation::Snapshot {
+                // Neither of those has counted.
+                (0..2).for_each(|n| changes.write(&[n; 256]));
+            }
+            changes.write_id(ChangeId(7));
+            assert!(changes.to_change_set().is_ok(), "2048 bytes under {isolation:?}");
+            changes.write(b"1");
+            changes.write(b"and one more");
+            let (told, kept) = (2048 + 1 + 12, changes.bytes.len());
+            assert!(
+                matches!(changes.to_change_set(), Err(Error::KeysTooLarge { bytes, max: 2048 }) if bytes == told),
+                "under {isolation:?}"
+            );
+            assert!(kept <= 2048, "what is too much is counted and not kept");
+        }
     }
 }

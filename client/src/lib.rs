@@ -153,7 +153,7 @@ pub use context::{Committed, SETTLE_FOR_DEFAULT, TransactionContext};
 pub use error::{Cause, Error, Outcome, ServerError};
 pub use executor::{Executed, GaveUp, TransactionExecutor};
 pub use failure::{Conflict, ConflictKey, ContextError, Failure, Standing, Step};
-pub use keyed_changes::{Access, KeyedChanges};
+pub use keyed_changes::{Access, KEY_BYTES_MAX_DEFAULT, KeyedChanges};
 pub use options::ClientOptions;
 pub use panic::Panic;
 pub use participant::{BoxError, Participant, Rollback};

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use seriatim_core::{BeginOptions, Isolation, Kind, LONG_TIMEOUT_MS_DEFAULT, SHORT_TIMEOUT_MS_DEFAULT, Visibility};
 
+use crate::keyed_changes::KEY_BYTES_MAX_DEFAULT;
+
 /// How a transaction commits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum CommitForm {
@@ -18,7 +20,7 @@ pub enum CommitForm {
 
 /// How a transaction of a context is started. There is no `deferred` among these: participants flush before the commit is
 /// decided.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartOptions {
     /// SHORT or LONG. A LONG one tells no changes, and becomes invalid if it is aborted. Default SHORT.
     pub kind: Kind,
@@ -37,6 +39,26 @@ pub struct StartOptions {
     pub visibility: Visibility,
     /// Default [`CommitForm::TwoSteps`].
     pub form: CommitForm,
+    /// Bytes that the keys told by the participants may take, each counted as often as it is told; they are kept until the
+    /// commit is decided, so that a conflict can name its key. More are refused as
+    /// [`Error::KeysTooLarge`](crate::Error::KeysTooLarge), before anything is flushed. Default
+    /// [`KEY_BYTES_MAX_DEFAULT`], 64 MiB.
+    pub key_bytes_max: u64,
+}
+
+impl Default for StartOptions {
+    fn default() -> StartOptions {
+        StartOptions {
+            kind: Kind::default(),
+            timeout_ms: None,
+            detached: false,
+            label: None,
+            isolation: Isolation::default(),
+            visibility: Visibility::default(),
+            form: CommitForm::default(),
+            key_bytes_max: KEY_BYTES_MAX_DEFAULT,
+        }
+    }
 }
 
 impl StartOptions {

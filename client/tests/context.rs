@@ -2,7 +2,7 @@
 //!
 //! The scenarios are those of Apache Tephra's own suite for its context, two participants `d1` and `d2`; rows count its
 //! scenarios. Where a participant of Tephra answers false, ours fails with nothing to say. Its value tests, rows 62 to 68,
-//! are with `TransactionView` in the core.
+//! are with `TransactionView` in the core; row 61, which takes a log and a restart, is with the contexts of `kv`.
 //!
 //! | Tephra row | test |
 //! |---|---|

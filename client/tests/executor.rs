@@ -253,10 +253,49 @@ fn a_closure_that_hands_on_the_failure_of_its_own_transaction_is_run_again() {
     stage.service.script("checkpoint", Script::Instead(conflict(100)));
     let executed = stage.executor().execute(|context| Ok(context.checkpoint()?.write_pointer())).unwrap();
     assert_eq!((executed.attempts, executed.value), (2, WritePointer(102)));
-    // One that has finished by itself leaves nothing to finish.
-    let gave_up = stage.executor().execute(|context| Ok(context.finish()?)).unwrap_err();
+}
+
+#[test]
+fn a_closure_that_has_finished_its_transaction_itself_is_never_run_again() {
+    let stage = Stage::new();
+    let eager = |_: &ContextError, _| Some(Duration::ZERO);
+    let mut executor = stage.executor().with_retries(eager);
+    let mut committed = None;
+    let gave_up = executor.execute(|context| {
+        committed = Some(context.finish()?);
+        Ok(())
+    });
+    let gave_up = gave_up.unwrap_err();
     assert!(matches!(gave_up.last.failure(), Failure::NotActive));
-    assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::None));
+    assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::Committed(committed.unwrap().csn)));
+    // Not even if it then fails in a transaction of its own making.
+    let gave_up = executor.execute(|context| {
+        context.finish()?;
+        context.start(StartOptions::default())?;
+        Err::<(), _>("later".into())
+    });
+    let gave_up = gave_up.unwrap_err();
+    assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::Aborted));
+    // Nor if it keeps to itself that nobody knows.
+    stage.service.script("commit checked", Script::Lost(lost()));
+    (0..100)
+        .for_each(|_| stage.service.script("settle", Script::Instead(CommitError::Overloaded(Full::EventRing).into())));
+    let gave_up = executor.execute(|context| {
+        context.finish().unwrap_err();
+        Ok(())
+    });
+    let gave_up = gave_up.unwrap_err();
+    assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::Unknown));
+    // One that was aborted has done nothing, and is for the policy to decide about.
+    let mut runs = 0;
+    let executed = executor.execute(|context| {
+        runs += 1;
+        if runs < 3 {
+            context.abort()?;
+        }
+        Ok(())
+    });
+    assert_eq!(executed.unwrap().attempts, 3);
 }
 
 #[test]

@@ -98,6 +98,24 @@ fn an_outcome_that_nobody_tells_in_time_leaves_everything_as_it_is() {
 }
 
 #[test]
+fn a_sequencer_that_has_failed_for_good_is_asked_once_and_the_outcome_is_unknown() {
+    let stage = Stage::new();
+    let failed = || Script::Instead(Error::Service(Arc::new(Declined)));
+    let mut context = started(&stage);
+    stage.service.script("commit checked", failed());
+    stage.service.script("settle", failed());
+    let error = context.finish().unwrap_err();
+    assert!(matches!(error.failure(), Failure::Unknown { tx: TX, source: Error::Service(_) }), "{error:?}");
+    assert_eq!((error.standing(), error.is_retryable()), (Standing::Unknown, false));
+    assert_eq!(from_commit(&stage), "settle, abandon written");
+    assert!(stage.clock.slept().is_empty());
+    // Where nothing was under way, nothing is in doubt.
+    stage.service.script("begin", failed());
+    let error = context.start(StartOptions::default()).unwrap_err();
+    assert!(error.has_come_to_nothing() && !error.is_retryable());
+}
+
+#[test]
 fn a_forgotten_outcome_is_unknown_at_once() {
     let stage = Stage::new();
     let mut context = stage.context();

@@ -281,6 +281,29 @@ fn too_many_changes_are_refused_before_anything_is_flushed() {
 }
 
 #[test]
+fn keys_over_their_bytes_are_refused_before_anything_is_flushed() {
+    let stage = Stage::new();
+    stage.d1.tells(&["1234", "1234"], &["not counted"], &[]);
+    stage.d2.tells(&["12"], &[], &[]);
+    let mut context = stage.context();
+    for (key_bytes_max, fits) in [(10, true), (9, false)] {
+        context.start(StartOptions { key_bytes_max, ..options() }).unwrap();
+        match context.finish() {
+            Ok(_) => assert!(fits),
+            Err(error) => {
+                assert!(!fits && error.standing() == Standing::Aborted && !error.is_retryable());
+                assert!(matches!(
+                    error.failure(),
+                    Failure::Sequencer { step: Step::Changes, source: Error::KeysTooLarge { bytes: 10, max: 9 } }
+                ));
+            }
+        }
+        let told = stage.journal.told();
+        assert_eq!(told.contains("flush"), fits, "{told}");
+    }
+}
+
+#[test]
 fn a_read_snapshot_is_read_through_up_to_its_age_and_refused_past_it() {
     let clock = TestClock::new();
     let max = Duration::from_secs(60);

@@ -50,7 +50,9 @@ pub use publisher::Publisher;
 pub use ring::Ticket;
 pub use sequencer::{Advice, Begun, Checkpointing, Decision, End, Owner, Resume, Sequencer, resume, resume_with};
 pub use snapshot::{InvalidSet, Snapshot, SnapshotId};
-pub use stores::{RegisteredStore, STORE_NAME_BYTES_MAX, STORES_MAX, StoreName, StoreNameError, Stores};
+pub use stores::{
+    CleanBound, RegisteredStore, STORE_NAME_BYTES_MAX, STORES_MAX, StoreName, StoreNameError, StoreRefusal, Stores,
+};
 pub use table::{CHECKPOINTS_MAX, OpenView};
 pub use transaction::*;
 pub use view::{TransactionView, Visibility};

@@ -143,6 +143,13 @@ pub enum Advice {
     },
     /// It would not. After a conflict wait until all that is decided is published, so that a retry sees the winner.
     Fails(CommitError),
+    /// It never will: it was refused, or its deadline has passed. That is said once this ticket is published.
+    Refused {
+        /// Why.
+        error: CommitError,
+        /// The event to wait for.
+        ticket: Ticket,
+    },
     /// Somebody ended it already. The published state knows how once this ticket is published.
     Ending {
         /// The event to wait for.
@@ -323,10 +330,16 @@ impl Sequencer {
             Hold::Absent => return Advice::Unknown,
         };
         if held.was_refused() {
-            return Advice::Fails(CommitError::NotInProgress { tx, ended: Status::Refused });
+            return match refused_before(tx, &held) {
+                (error, Some(ticket)) => Advice::Refused { error, ticket },
+                (error, None) => Advice::Fails(error),
+            };
         }
         if now >= held.deadline() {
-            return Advice::Fails(CommitError::Expired { tx });
+            return match self.expire(tx, held) {
+                Ok((error, ticket)) => Advice::Refused { error, ticket },
+                Err(error) => Advice::Fails(error),
+            };
         }
         if held.kind() == Kind::Long && !changes.is_empty() {
             return Advice::Fails(CommitError::LongWithChanges { tx });
@@ -360,14 +373,16 @@ impl Sequencer {
             Hold::Absent => return Decision::Unknown,
         };
         if held.was_refused() {
-            let error = CommitError::NotInProgress { tx, ended: Status::Refused };
-            return match held.refusal() {
-                Some(ticket) => Decision::Refused { error, ticket },
-                None => Decision::Denied(error),
+            return match refused_before(tx, &held) {
+                (error, Some(ticket)) => Decision::Refused { error, ticket },
+                (error, None) => Decision::Denied(error),
             };
         }
         if now >= held.deadline() {
-            return self.expire(tx, held);
+            return match self.expire(tx, held) {
+                Ok((error, ticket)) => Decision::Refused { error, ticket },
+                Err(error) => Decision::Denied(error),
+            };
         }
         let (known, named) = (held.checkpoints(), submission.checkpoints);
         if known != named {
@@ -394,14 +409,15 @@ impl Sequencer {
             Hold::Absent => return Checkpointing::Unknown,
         };
         if held.was_refused() {
-            let error = CommitError::NotInProgress { tx, ended: Status::Refused };
-            return Checkpointing::Denied(error);
+            return match refused_before(tx, &held) {
+                (error, Some(ticket)) => Checkpointing::Refused { error, ticket },
+                (error, None) => Checkpointing::Denied(error),
+            };
         }
         if now >= held.deadline() {
             return match self.expire(tx, held) {
-                Decision::Refused { error, ticket } => Checkpointing::Refused { error, ticket },
-                Decision::Denied(error) => Checkpointing::Denied(error),
-                other => unreachable!("an expiry came to {other:?}"),
+                Ok((error, ticket)) => Checkpointing::Refused { error, ticket },
+                Err(error) => Checkpointing::Denied(error),
             };
         }
         let known = held.checkpoints();
@@ -486,10 +502,11 @@ impl Sequencer {
         decision(pushed, error)
     }
 
-    fn expire(&self, tx: WritePointer, held: Held<'_>) -> Decision {
-        let pushed =
-            self.push_end(tx, held, Ending::Invalidating, Event::Invalidated { tx, cause: InvalidCause::Expired });
-        decision(pushed, CommitError::Expired { tx })
+    /// Its deadline has passed, which nobody says before it is durable; or why that cannot be written down now.
+    fn expire(&self, tx: WritePointer, held: Held<'_>) -> Result<(CommitError, Ticket), CommitError> {
+        let event = Event::Invalidated { tx, cause: InvalidCause::Expired };
+        let pushed = self.push_end(tx, held, Ending::Invalidating, event);
+        pushed.map(|ticket| (CommitError::Expired { tx }, ticket)).map_err(CommitError::Overloaded)
     }
 
     /// Asks for the memory that a commit of this change set will need. Worth it some commits ahead.
@@ -608,6 +625,11 @@ impl Sequencer {
             Err(BeginError::BlockSize { asked: u64::from(count), max: u64::from(max) })
         }
     }
+}
+
+/// What is said of a transaction that was refused, and when; at once if that was before this run.
+fn refused_before(tx: WritePointer, held: &Held<'_>) -> (CommitError, Option<Ticket>) {
+    (CommitError::NotInProgress { tx, ended: Status::Refused }, held.refusal())
 }
 
 fn decision(pushed: Result<Ticket, Full>, error: CommitError) -> Decision {

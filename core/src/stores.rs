@@ -70,6 +70,44 @@ pub struct RegisteredStore {
     pub acknowledged_ms: u64,
 }
 
+/// How far a store may clean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CleanBound {
+    /// Nobody can write under a pointer up to here any more: whatever a snapshot that was taken *after* this answer holds
+    /// invalid up to here may be taken out of the store, for good.
+    pub clean: WritePointer,
+    /// The visibility bound: of the versions of a key up to here, no reader needs any but the newest that such a snapshot
+    /// does not hold invalid.
+    pub visible: WritePointer,
+}
+
+/// Why a sequencer did not do what a store asked. Nothing was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreRefusal {
+    /// It is not registered, or no longer. Register, clean from the start, and acknowledge then.
+    #[error("the store is not registered")]
+    Unknown,
+    /// Nobody was told in this run of the sequencer that anything may be cleaned up to there. Ask for the bound, and clean.
+    #[error("nobody was told to clean up to {bound}; the greatest bound that was given is {greatest}")]
+    NotHandedOut {
+        /// What was acknowledged.
+        bound: WritePointer,
+        /// The greatest bound that anybody was given.
+        greatest: WritePointer,
+    },
+    /// As many stores are registered as may be.
+    #[error("{max} stores are registered, which is the limit")]
+    TooMany {
+        /// The limit.
+        max: u64,
+    },
+}
+
+impl StoreRefusal {
+    /// As many stores as may be are there.
+    pub const FULL: StoreRefusal = StoreRefusal::TooMany { max: STORES_MAX as u64 };
+}
+
 /// The registered stores; see the head of this file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stores {

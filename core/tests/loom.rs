@@ -11,7 +11,7 @@ mod house;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use house::{House, NOW, begin, commit};
+use house::{House, NOW, begin, commit, writes};
 use loom::thread;
 use seriatim_core::event::Event;
 use seriatim_core::*;
@@ -196,6 +196,82 @@ fn commit_and_abort_have_one_winner() {
     model(3, &["the commit", "the other end"], against_commit(|sequencer, tx| sequencer.abort(tx)));
 }
 
+/// A checkpoint against the end of its transaction: `end` answers true if it was the end.
+fn against_checkpoint(end: fn(&Sequencer, WritePointer) -> bool) -> impl Fn() -> Seen {
+    move || {
+        let (sequencer, mut house) = house(limits());
+        let tx = begin(&sequencer).first;
+        let taker = thread::spawn({
+            let sequencer = sequencer.clone();
+            move || sequencer.checkpoint(NOW, tx, 1)
+        });
+        let ended = end(&sequencer, tx);
+        let taken = taker.join().unwrap();
+        // Panics if the checkpoint follows the end.
+        house.publish();
+        if !ended {
+            claim(matches!(taken, Checkpointing::Taken { .. }), || format!("neither: {taken:?}"))?;
+            claim(matches!(sequencer.abort(tx), End::Ended { .. }), || "it has not ended".into())?;
+            house.publish();
+        }
+        phantom_beside(&mut house, &[])?;
+        claim(sequencer.open_len() == 0, || "an entry is left".into())?;
+        match taken {
+            Checkpointing::Taken { .. } if ended => Ok("the checkpoint, then the end"),
+            Checkpointing::Taken { .. } => Ok("the checkpoint, and the end was refused"),
+            Checkpointing::Ending { .. } => Ok("the end"),
+            other => Err(format!("{other:?}")),
+        }
+    }
+}
+
+/// Never: a checkpoint in the log behind the end of its transaction, or one that stays in progress after it.
+#[test]
+fn checkpoint_and_abort_have_one_order() {
+    let end = |sequencer: &Sequencer, tx| matches!(sequencer.abort(tx), End::Ended { .. });
+    model(3, &["the checkpoint, then the end", "the end"], against_checkpoint(end));
+}
+
+/// Never: a commit that does not know of a checkpoint that was taken before it.
+#[test]
+fn a_commit_counts_the_checkpoints_before_it() {
+    let end = |sequencer: &Sequencer, tx| matches!(commit(sequencer, tx, &[7]), Decision::Committed { .. });
+    model(3, &["the checkpoint, and the end was refused", "the end"], against_checkpoint(end));
+}
+
+/// Never: a commit of a set that another check has replaced, or a checked set that outlives its transaction.
+#[test]
+fn a_commit_in_two_steps_takes_the_set_that_it_names() {
+    model(3, &["committed what it named", "was asked for its changes"], || {
+        let (sequencer, mut house) = house(limits());
+        let (tx, rival) = (begin(&sequencer).first, begin(&sequencer).first);
+        let check =
+            |sequencer: &Sequencer, ids: &[u64]| sequencer.can_commit(NOW, tx, &writes(ids), &mut Scratch::new());
+        assert!(matches!(check(&sequencer, &[1]), Advice::Passes { .. }));
+        let other = thread::spawn({
+            let sequencer = sequencer.clone();
+            move || sequencer.can_commit(NOW, tx, &writes(&[2]), &mut Scratch::new())
+        });
+        let named = Submission { changes: Changes::Checked(writes(&[1]).digest()), checkpoints: 0 };
+        let decision = sequencer.commit(NOW, tx, named, &mut Scratch::new());
+        let advice = other.join().unwrap();
+        house.publish();
+        match (decision, advice) {
+            (Decision::Committed { .. }, Advice::Passes { .. } | Advice::Ending { .. } | Advice::Unknown) => {
+                claim(sequencer.pending_len() == 0, || "a set was left behind".into())?;
+                let free = commit(&sequencer, rival, &[2]);
+                claim(matches!(free, Decision::Committed { .. }), || format!("took what it did not name: {free:?}"))?;
+                Ok("committed what it named")
+            }
+            (Decision::Denied(CommitError::NeedChanges { .. }), Advice::Passes { .. }) => {
+                claim(sequencer.pending_len() == 1, || "the second set is gone".into())?;
+                Ok("was asked for its changes")
+            }
+            both => Err(format!("{both:?}")),
+        }
+    });
+}
+
 /// Two transactions on one snapshot commit these ids at the same time; exactly one of them wins.
 fn two_commits(before: &[u64], first: &'static [u64], second: &'static [u64]) -> Seen {
     let (sequencer, mut house) = house(limits());
@@ -214,13 +290,13 @@ fn two_commits(before: &[u64], first: &'static [u64], second: &'static [u64]) ->
     let second = other.join().unwrap();
     house.publish();
     every_number_has_its_commit(&house)?;
-    let named = |decision| match decision {
-        Decision::Refused { error: CommitError::Conflict { winner, .. }, .. } => winner,
+    let named = |decision: &Decision| match decision {
+        Decision::Refused { error: CommitError::Conflict { winner, .. }, .. } => *winner,
         _ => None,
     };
     match (first, second) {
-        (Decision::Committed { .. }, lost) if named(lost) == Some(a) => Ok("the first"),
-        (lost, Decision::Committed { .. }) if named(lost) == Some(b) => Ok("the second"),
+        (Decision::Committed { .. }, lost) if named(&lost) == Some(a) => Ok("the first"),
+        (lost, Decision::Committed { .. }) if named(&lost) == Some(b) => Ok("the second"),
         both => Err(format!("not one winner, or not named: {both:?}")),
     }
 }

@@ -9,7 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seriatim_core::{BeginError, BeginOptions, ChangeSet, CommitError, CommitNumber, Snapshot, Status, WritePointer};
+use seriatim_core::{
+    BeginError, BeginOptions, ChangeSet, CleanBound, CommitError, CommitNumber, Snapshot, Status, StoreName,
+    StoreRefusal, WritePointer,
+};
 
 use crate::error::BoxError;
 use crate::view::SNAPSHOT_AGE_MAX;
@@ -61,6 +64,24 @@ pub trait Coordinator: Send + Sync + 'static {
     fn snapshot_age_max(&self) -> Duration {
         SNAPSHOT_AGE_MAX
     }
+
+    /// Registers a store: while it is registered, nothing is forgotten that it may still hold. False if it was before.
+    ///
+    /// # Errors
+    /// If it was refused, or there was no answer.
+    fn register_store(&self, name: &StoreName) -> Result<bool, StoreFailure>;
+
+    /// How far stores may clean now, by a snapshot that is taken after this call.
+    ///
+    /// # Errors
+    /// If there was no answer.
+    fn clean_bound(&self) -> Result<CleanBound, TransportError>;
+
+    /// A registered store holds no version of an invalid transaction at or below `bound`, and that is durable.
+    ///
+    /// # Errors
+    /// If it was refused, or there was no answer; it may have been heard all the same.
+    fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), StoreFailure>;
 }
 
 /// A transaction that has begun.
@@ -95,6 +116,17 @@ pub enum CommitFailure {
     /// The request was never sent, and never will be: the transaction has not committed and is still open.
     #[error("the commit was not sent")]
     Transport(#[source] TransportError),
+}
+
+/// Why what a store said was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreFailure {
+    /// The sequencer refused.
+    #[error("the sequencer refused what the store said")]
+    Refused(#[from] StoreRefusal),
+    /// There was no answer.
+    #[error("what the store said was not answered")]
+    Transport(#[from] TransportError),
 }
 
 /// The sequencer could not be asked, or did not answer.
@@ -153,5 +185,17 @@ impl<C: Coordinator> Coordinator for Arc<C> {
 
     fn snapshot_age_max(&self) -> Duration {
         (**self).snapshot_age_max()
+    }
+
+    fn register_store(&self, name: &StoreName) -> Result<bool, StoreFailure> {
+        (**self).register_store(name)
+    }
+
+    fn clean_bound(&self) -> Result<CleanBound, TransportError> {
+        (**self).clean_bound()
+    }
+
+    fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), StoreFailure> {
+        (**self).store_cleaned(name, bound)
     }
 }

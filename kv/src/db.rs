@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use seriatim_core::{BeginOptions, CommitNumber, Isolation, SHORT_TIMEOUT_MS_DEFAULT, WritePointer};
+use seriatim_core::{BeginOptions, CommitNumber, Isolation, SHORT_TIMEOUT_MS_DEFAULT, StoreName, WritePointer};
 
-use crate::coordinator::{BeginFailure, Coordinator};
+use crate::clean::{Cleaned, clean};
+use crate::coordinator::Coordinator;
 #[cfg(all(feature = "fjall", feature = "embedded"))]
 use crate::error::BoxError;
 use crate::error::Error;
 use crate::finish::{Open, finish};
+use crate::read::Good;
 use crate::retry::RetryPolicy;
 use crate::row::Table;
 use crate::store::{DynStore, Store};
@@ -146,7 +148,24 @@ impl Db {
     pub fn snapshot(&self) -> Result<View, Error> {
         let taken = Instant::now();
         let snapshot = self.inner.coordinator.snapshot().map_err(Error::Transport)?;
-        Ok(View::new(self.clone(), snapshot, taken, self.inner.coordinator.snapshot_age_max()))
+        let good = Good { taken, age_max: self.inner.coordinator.snapshot_age_max() };
+        Ok(View::new(self.clone(), snapshot, good))
+    }
+
+    /// Cleans the store in one pass: removes the versions of invalid transactions under which nobody writes any more, and
+    /// old versions and tombstones that no reader needs. Then it says so to the sequencer, under this name, which from the
+    /// first time on forgets an invalid transaction only when every registered store is clean of it. Reads every version
+    /// once; transactions and views go on meanwhile.
+    ///
+    /// One name stands for one store, whoever cleans it. A store that is not the only one of its sequencer should be
+    /// cleaned once while it is new: what was forgotten before it was registered it is not told. Its acknowledgement is as
+    /// durable as [`Store::flush`] is; one that does not survive a power cut may bring back what was forgotten.
+    ///
+    /// # Errors
+    /// If the store fails, or the sequencer does not answer or has more stores than may be. What was removed stays
+    /// removed; run it again.
+    pub fn clean(&self, name: &StoreName) -> Result<Cleaned, Error> {
+        clean(self.store(), &*self.inner.coordinator, name)
     }
 
     pub(crate) fn store(&self) -> &dyn DynStore {
@@ -160,17 +179,16 @@ impl Db {
     ) -> Result<Done<T>, Error> {
         let timeout = Duration::from_millis(options.timeout_ms.unwrap_or(SHORT_TIMEOUT_MS_DEFAULT));
         // Before the begin is sent, so that this side gives up no later than the sequencer.
-        let deadline = Instant::now() + timeout;
+        let taken = Instant::now();
         let begin = BeginOptions { timeout_ms: options.timeout_ms, ..BeginOptions::default() };
-        let begun = self.inner.coordinator.begin(begin).map_err(|failure| match failure {
-            BeginFailure::Refused(refusal) => Error::Begin(refusal),
-            BeginFailure::Transport(transport) => Error::Transport(transport),
-        })?;
+        let begun = self.inner.coordinator.begin(begin)?;
         // From here on an error or a panic ends the transaction.
-        let open = Open::new(&*self.inner.coordinator, begun.tx);
-        let mut tx = Tx::new(self.store(), &begun.snapshot, begun.tx, options.isolation);
+        let open = Open::new(&*self.inner.coordinator, begun.tx, taken, timeout);
+        // While it is open it keeps what it reads, and for a while its snapshot is kept for anybody.
+        let good = Good { taken, age_max: timeout.max(self.inner.coordinator.snapshot_age_max()) };
+        let mut tx = Tx::new(self.store(), &begun.snapshot, good, begun.tx, options.isolation);
         let value = closure(&mut tx)?;
-        let end = finish(open, self.store(), tx.into_touched(), deadline, &options.retry)?;
+        let end = finish(open, self.store(), tx.into_touched(), &options.retry)?;
         Ok(Done { value, tx: begun.tx, csn: end.csn, attempts: 1, settled: end.settled })
     }
 }

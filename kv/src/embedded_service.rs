@@ -99,3 +99,23 @@ fn told<E: std::error::Error>(error: EmbeddedError<E>, refusal: impl FnOnce(E) -
 fn full(full: Full) -> Error {
     Error::Commit(CommitError::Overloaded(full))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seriatim_client::Outcome;
+    use seriatim_core::BeginError;
+    use seriatim_net::Failure;
+
+    #[test]
+    fn refusals_are_the_clients_and_a_failure_is_for_good() {
+        let refused = told(EmbeddedError::Refused(BeginError::Overloaded(Full::Window)), Error::Begin);
+        assert!(matches!(refused, Error::Begin(BeginError::Overloaded(Full::Window))) && refused.is_retryable());
+        let no_room = told(EmbeddedError::Refused(Full::Disk), full);
+        assert!(no_room.is_retryable() && no_room.outcome() == Outcome::Undecided);
+        let failed = told(EmbeddedError::Failed(Failure::Panicked), full);
+        assert!(matches!(failed, Error::Service(_)) && !failed.is_retryable());
+        assert_eq!(failed.outcome(), Outcome::Unknown);
+        assert!(std::error::Error::source(&failed).unwrap().to_string().contains("panicked"));
+    }
+}

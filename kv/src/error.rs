@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use seriatim_core::{BeginError, CommitError, CommitNumber, InvalidCause, WritePointer};
+use seriatim_core::{BeginError, CommitError, CommitNumber, InvalidCause, StoreRefusal, WritePointer};
 
-use crate::coordinator::TransportError;
+use crate::coordinator::{BeginFailure, StoreFailure, TransportError};
 use crate::store::StoreError;
 
 /// Any error that may cross threads.
@@ -109,6 +109,9 @@ pub enum Error {
     /// The store failed.
     #[error("the store failed")]
     Store(#[from] StoreError),
+    /// The sequencer refused what the store said of itself. What was cleaned stays clean; clean again.
+    #[error("the sequencer refused what the store said of itself")]
+    StoreRefused(#[from] StoreRefusal),
     /// A key is too long.
     #[error("a key of {len} bytes for table {table:?} is over the limit of {max}")]
     KeyTooLong {
@@ -157,6 +160,24 @@ pub enum Error {
     },
 }
 
+impl From<BeginFailure> for Error {
+    fn from(failure: BeginFailure) -> Error {
+        match failure {
+            BeginFailure::Refused(refusal) => Error::Begin(refusal),
+            BeginFailure::Transport(transport) => Error::Transport(transport),
+        }
+    }
+}
+
+impl From<StoreFailure> for Error {
+    fn from(failure: StoreFailure) -> Error {
+        match failure {
+            StoreFailure::Refused(refusal) => Error::StoreRefused(refusal),
+            StoreFailure::Transport(transport) => Error::Transport(transport),
+        }
+    }
+}
+
 impl Error {
     /// Wraps an error of the caller's, to be returned from the closure of [`Db::run`](crate::Db::run): the transaction
     /// is aborted and not run again.
@@ -174,6 +195,7 @@ impl Error {
             Error::Begin(BeginError::Overloaded(_)) => true,
             Error::Transport(transport) => transport.transient,
             Error::RetriesExhausted { .. } | Error::SnapshotTooOld { .. } => true,
+            Error::StoreRefused(refusal) => !matches!(refusal, StoreRefusal::TooMany { .. }),
             _ => false,
         }
     }

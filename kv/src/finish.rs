@@ -10,7 +10,7 @@
 //! 5. no answer: settle, never guess.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use seriatim_core::{CHANGE_IDS_MAX, ChangeId, ChangeSet, CommitError, CommitNumber, Status, WritePointer};
 
@@ -35,6 +35,9 @@ pub(crate) struct End {
 pub(crate) struct Open<'a> {
     coordinator: &'a dyn Coordinator,
     tx: WritePointer,
+    /// Before it was begun.
+    since: Instant,
+    timeout: Duration,
     written: Written,
 }
 
@@ -49,8 +52,13 @@ enum Written {
 }
 
 impl<'a> Open<'a> {
-    pub fn new(coordinator: &'a dyn Coordinator, tx: WritePointer) -> Open<'a> {
-        Open { coordinator, tx, written: Written::Nothing }
+    pub fn new(coordinator: &'a dyn Coordinator, tx: WritePointer, since: Instant, timeout: Duration) -> Open<'a> {
+        Open { coordinator, tx, since, timeout, written: Written::Nothing }
+    }
+
+    /// True once its deadline has passed.
+    fn is_late(&self) -> bool {
+        self.since.elapsed() >= self.timeout
     }
 }
 
@@ -71,15 +79,25 @@ pub(crate) fn finish(
     mut open: Open<'_>,
     store: &dyn DynStore,
     touched: Touched,
-    deadline: Instant,
     policy: &RetryPolicy,
 ) -> Result<End, Error> {
     let Touched { writes, marks, reads } = touched;
+    let (tx, coordinator) = (open.tx, open.coordinator);
     if writes.is_empty() {
-        // It read one snapshot and changed nothing: it stands where its snapshot stands. Dropping aborts.
+        // It read one snapshot and changed nothing: it stands where its snapshot stands. Dropping aborts. What it read
+        // longer than a snapshot is kept for anybody was kept only if it was open all the while, which a commit tells.
+        if open.since.elapsed() > coordinator.snapshot_age_max() {
+            coordinator.commit(tx, ChangeSet::default()).map_err(|failure| match failure {
+                CommitFailure::Refused(CommitError::NotInProgress { ended: Status::Invalid(cause), .. }) => {
+                    Error::Invalidated { tx, cause }
+                }
+                CommitFailure::Refused(refusal) => Error::Refused(refusal),
+                CommitFailure::Unknown(transport) | CommitFailure::Transport(transport) => Error::Transport(transport),
+            })?;
+            open.written = Written::Ended;
+        }
         return Ok(End { csn: None, settled: false });
     }
-    let (tx, coordinator) = (open.tx, open.coordinator);
     let changes = ChangeSet {
         writes: writes.keys().map(|row| row::change_id(row)).collect(),
         reads: reads.rows.iter().map(|row| row::change_id(row)).chain(reads.ranges.keys().copied()).collect(),
@@ -89,7 +107,7 @@ pub(crate) fn finish(
         return Err(CommitError::ChangeSetTooLarge { len: changes.len() as u64, max: CHANGE_IDS_MAX as u64 }.into());
     }
 
-    if let Err(failure) = write(&mut open, store, &writes, deadline) {
+    if let Err(failure) = write(&mut open, store, &writes) {
         take_back(open, store, &writes, failure.trustworthy);
         return Err(failure.error);
     }
@@ -148,11 +166,11 @@ struct WriteFailure {
     trustworthy: bool,
 }
 
-fn write(open: &mut Open<'_>, store: &dyn DynStore, writes: &Buffer, deadline: Instant) -> Result<(), WriteFailure> {
+fn write(open: &mut Open<'_>, store: &dyn DynStore, writes: &Buffer) -> Result<(), WriteFailure> {
     let failed = |error: StoreError| WriteFailure { trustworthy: error.is_definite(), error: error.into() };
     for (row, value) in writes {
         // Pruning forgets an invalid transaction some time after its deadline; a version written later would count.
-        if Instant::now() >= deadline {
+        if open.is_late() {
             return Err(WriteFailure { error: CommitError::Expired { tx: open.tx }.into(), trustworthy: true });
         }
         open.written = Written::Perhaps;

@@ -44,11 +44,11 @@
 //!   dies in between becomes invalid and its versions stay in the store, excluded.
 //! * Calls block. From async code use `spawn_blocking`: everything here is `Send + Sync + 'static`.
 //!
-//! # Not goals
-//!
-//! Old versions are not collected here: that takes the sequencer's visibility bound and nothing less.
+//! * What is not needed any more stays until somebody calls [`Db::clean`]: now and then, as one does with a store's
+//!   compaction. It reads everything once.
 #![forbid(unsafe_code)]
 
+mod clean;
 mod coordinator;
 mod db;
 #[cfg(all(feature = "client", feature = "embedded"))]
@@ -64,7 +64,8 @@ pub mod store;
 mod tx;
 mod view;
 
-pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
+pub use clean::Cleaned;
+pub use coordinator::{BeginFailure, Begun, CommitFailure, Coordinator, StoreFailure, TransportError};
 pub use db::{Db, Done, RunOptions};
 #[cfg(all(feature = "client", feature = "embedded"))]
 pub use embedded_service::EmbeddedService;
@@ -82,7 +83,7 @@ pub use view::{SNAPSHOT_AGE_MAX, View};
 
 // The words of the sequencer that stand in this crate's signatures.
 pub use seriatim_core as core;
-pub use seriatim_core::Isolation;
+pub use seriatim_core::{Isolation, StoreName};
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -1,13 +1,14 @@
 //! Reading through a snapshot: the newest version of a row that the snapshot holds.
 
 use std::collections::{BTreeMap, btree_map};
+use std::time::{Duration, Instant};
 use std::vec;
 
 use seriatim_core::{Snapshot, WritePointer};
 
 use crate::error::Error;
 use crate::row;
-use crate::store::{DynStore, PageLimits, Row, StoreError, Version, Versions};
+use crate::store::{DynStore, PageLimits, Row, Version, Versions};
 
 /// Versions asked for at first; the newest one is nearly always visible.
 const VERSIONS_FIRST: usize = 4;
@@ -28,22 +29,47 @@ pub struct Entry {
     pub version: Option<WritePointer>,
 }
 
+/// For how long a snapshot may be read through: past that, versions it holds may have been collected.
+#[derive(Clone, Copy)]
+pub(crate) struct Good {
+    /// Before the snapshot was asked for, so that it is never younger than it looks.
+    pub taken: Instant,
+    pub age_max: Duration,
+}
+
+impl Good {
+    /// Asked after the store has answered: nothing was missing from what was read in time.
+    fn check(&self) -> Result<(), Error> {
+        check_age(self.taken.elapsed(), self.age_max)
+    }
+}
+
+fn check_age(age: Duration, max: Duration) -> Result<(), Error> {
+    if age <= max {
+        return Ok(());
+    }
+    let [age_ms, max_ms] = [age, max].map(|d| d.as_millis() as u64);
+    Err(Error::SnapshotTooOld { age_ms, max_ms })
+}
+
 /// A store seen through a snapshot.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub store: &'a dyn DynStore,
     pub snapshot: &'a Snapshot,
+    pub good: Good,
 }
 
 impl Reader<'_> {
     /// The newest visible version of a row, a tombstone counted as none.
-    pub fn newest(&self, row: &[u8]) -> Result<Option<(WritePointer, Vec<u8>)>, StoreError> {
+    pub fn newest(&self, row: &[u8]) -> Result<Option<(WritePointer, Vec<u8>)>, Error> {
         let versions = self.store.versions(row, self.snapshot.read_pointer, VERSIONS_FIRST)?;
+        self.good.check()?;
         self.choose(row, versions)
     }
 
     /// The newest visible one among `versions`, and among the older ones in the store if none of these is.
-    fn choose(&self, row: &[u8], mut versions: Versions) -> Result<Option<(WritePointer, Vec<u8>)>, StoreError> {
+    fn choose(&self, row: &[u8], mut versions: Versions) -> Result<Option<(WritePointer, Vec<u8>)>, Error> {
         loop {
             let oldest = versions.newest.last().map(|version| version.pointer);
             let visible = |version: &Version| self.snapshot.is_visible(version.pointer);
@@ -53,6 +79,7 @@ impl Reader<'_> {
             match oldest {
                 Some(oldest) if versions.more && oldest.0 > 0 => {
                     versions = self.store.versions(row, WritePointer(oldest.0 - 1), VERSIONS_MORE)?;
+                    self.good.check()?;
                 }
                 _ => return Ok(None),
             }
@@ -83,13 +110,14 @@ impl<'a> Scan<'a> {
     }
 
     /// The next row of the store, without consuming it.
-    fn peek_row(&mut self) -> Result<Option<&Row>, StoreError> {
+    fn peek_row(&mut self) -> Result<Option<&Row>, Error> {
         while self.ahead.is_none() {
             self.ahead = self.rows.next();
             if self.ahead.is_none() {
                 let Some(start) = self.next.take() else { break };
                 let at_most = self.reader.snapshot.read_pointer;
                 let page = self.reader.store.scan(&start, &self.end, at_most, PageLimits::default())?;
+                self.reader.good.check()?;
                 self.rows = page.rows.into_iter();
                 self.next = page.next;
             }
@@ -97,7 +125,7 @@ impl<'a> Scan<'a> {
         Ok(self.ahead.as_ref())
     }
 
-    fn advance(&mut self) -> Result<Option<Entry>, StoreError> {
+    fn advance(&mut self) -> Result<Option<Entry>, Error> {
         loop {
             let own = self.own.peek().map(|(row, _)| *row);
             let stored = self.peek_row()?.map(|stored| &stored.row);
@@ -134,6 +162,19 @@ impl Iterator for Scan<'_> {
             (self.next, self.ahead, self.rows) = (None, None, Vec::new().into_iter());
             self.own = NO_WRITES.range(Vec::new()..).peekable();
         }
-        result.map_err(Error::from).transpose()
+        result.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_too_late_is_not_taken() {
+        let max = Duration::from_secs(60);
+        assert!(check_age(max, max).is_ok());
+        let late = check_age(max + Duration::from_millis(1), max);
+        assert!(matches!(late, Err(Error::SnapshotTooOld { age_ms: 60_001, max_ms: 60_000 })), "{late:?}");
     }
 }

@@ -8,7 +8,7 @@ use seriatim_core::{ChangeId, Isolation, Snapshot, WritePointer};
 use crate::error::Error;
 use crate::key_range::KeyRange;
 use crate::predicate::{Predicate, mark};
-use crate::read::{Buffer, Entry, Reader, Scan};
+use crate::read::{Buffer, Entry, Good, Reader, Scan};
 use crate::row::Table;
 use crate::store::DynStore;
 
@@ -51,11 +51,12 @@ impl<'a> Tx<'a> {
     pub(crate) fn new(
         store: &'a dyn DynStore,
         snapshot: &'a Snapshot,
+        good: Good,
         pointer: WritePointer,
         isolation: Isolation,
     ) -> Tx<'a> {
         Tx {
-            reader: Reader { store, snapshot },
+            reader: Reader { store, snapshot, good },
             pointer,
             isolation,
             writes: Buffer::new(),

@@ -293,6 +293,10 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                     }
                     Answer::Known(Err(error))
                 }
+                Advice::Refused { error, ticket } => {
+                    latest.note(ticket);
+                    Answer::Known(Err(error))
+                }
                 Advice::Ending { ticket } => {
                     latest.note(ticket);
                     Answer::Asked(tx)

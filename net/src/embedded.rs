@@ -49,6 +49,8 @@ struct Shared {
     core: Arc<Sequencer>,
     /// Sequencer time at a moment of this run.
     started: (Instant, SequencerTime),
+    /// For how long a snapshot may be read through without a transaction.
+    snapshot_age: Duration,
     /// Tickets below are published. Written by whoever leads, read by whoever waits.
     released_to: AtomicU64,
     /// No further segment of the log can be made: nothing new is taken on, so that what was decided has its room.
@@ -97,6 +99,7 @@ impl Embedded {
         let shared = Arc::new(Shared {
             core: half.core().clone(),
             started,
+            snapshot_age: Duration::from_millis(u64::from(options.snapshot_age_ms)),
             released_to: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             lead: Mutex::new(Lead { half: Box::new(half), times, clock, failure: None }),
@@ -233,6 +236,10 @@ impl Embedded {
                 error
             }
             Advice::Fails(error) => error,
+            Advice::Refused { error, ticket } => {
+                shared.wait_for(Some(ticket))?;
+                error
+            }
             Advice::Ending { ticket } => {
                 shared.wait_for(Some(ticket))?;
                 CommitError::NotInProgress { tx, ended: shared.status(tx) }

@@ -449,3 +449,52 @@ fn a_failed_write_answers_nobody_and_ends_the_server() {
     assert!(matches!(status, Status::Committed(_) | Status::Invalid(InvalidCause::Settled)), "{status:?}");
     house.commit(client, other, &["j"]).unwrap();
 }
+
+/// Whoever hears that it was refused, or is too late, rolls back. A crash that takes the refusal back would let a delayed
+/// commit pass: so checks and checkpoints, which end nothing themselves, say so no earlier than the refusal is durable.
+#[test]
+fn a_check_or_checkpoint_tells_of_a_refusal_only_when_it_is_durable() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let client = house.connect(7);
+    let ((winner, _), (refused, _)) = (house.begin(client), house.begin(client));
+    let (late, _) = house.begin_as(client, timeout(100));
+    house.commit(client, winner, &["k"]).unwrap();
+    house.stall_disk(true);
+    let commit = house.send_commit(client, refused, &["k"]);
+    house.turn();
+    machine.clock.pass(200 * MS);
+    let changes = change_set(&["j"]);
+    let mut asked = Vec::new();
+    for tx in [refused, late] {
+        asked.push(house.send(client, |out, id| request::can_commit(out, id, [(tx, &changes)])));
+        asked.push(send_checkpoint(&mut house, client, tx, 1));
+    }
+    house.settle_down();
+    assert!(asked.iter().chain([&commit]).all(|id| !house.has_reply(client, *id)), "a crash could take it back");
+    house.stall_disk(false);
+    house.settle_down();
+    let told: Vec<CommitError> = asked
+        .into_iter()
+        .map(|id| {
+            let said = house.reply(client, id, |reply| match reply {
+                Reply::CanCommit(mut advice) => advice.next().expect("one answer").map(|()| WritePointer(0)),
+                Reply::Checkpoint(mut given) => given.next().expect("one answer"),
+                other => panic!("{other:?}"),
+            });
+            said.expect("an answer").unwrap_err()
+        })
+        .collect();
+    let is_refused = CommitError::NotInProgress { tx: refused, ended: Status::Refused };
+    assert_eq!(told[..2], [is_refused.clone(), is_refused]);
+    let expired = Status::Invalid(InvalidCause::Expired);
+    let is_over = |error: &CommitError| {
+        *error == CommitError::Expired { tx: late } || *error == CommitError::NotInProgress { tx: late, ended: expired }
+    };
+    assert!(told[2..].iter().all(is_over), "{told:?}");
+    drop(house);
+    let mut house = machine.start();
+    let client = house.connect(7);
+    assert_eq!(house.status_by(client, Op::Status, late), expired);
+    assert_eq!(house.status_by(client, Op::Status, refused), Status::Refused);
+}

@@ -42,7 +42,9 @@ pub use reply::{Block, Reply};
 pub use request::{BeginRequest, Request};
 pub use snapshot::{SnapshotBytes, decode_snapshot, encode_snapshot};
 pub use state::{ListKind, ListRequest, Listed, Listing, State};
-pub use stores::{CleanBound, CleanHolder, PruneReport, StoreRefusal, StoreReply, StoreRequest};
+// What stores are answered, in core's words.
+pub use seriatim_core::{CleanBound, StoreRefusal};
+pub use stores::{CleanHolder, PruneReport, StoreReply, StoreRequest};
 pub use upkeep::{Fenced, IMAGE_PAGE_BYTES_MAX, ImagePage, ImageRequest, Truncated};
 
 /// The protocol's version; there has been no other.

@@ -1,6 +1,8 @@
 //! What registered stores say to a server and hear from it: how far they may clean, how far they have, who blocks.
 
-use seriatim_core::{InvalidCause, Kind, RegisteredStore, STORE_NAME_BYTES_MAX, STORES_MAX, StoreName, WritePointer};
+use seriatim_core::{
+    CleanBound, InvalidCause, Kind, RegisteredStore, STORE_NAME_BYTES_MAX, StoreName, StoreRefusal, WritePointer,
+};
 
 use crate::bytes::{Reader, put_text, put_u64, put_varint};
 use crate::error::DecodeError;
@@ -104,7 +106,7 @@ impl StoreReply {
     pub(crate) fn encode(&self, body: &mut Vec<u8>) {
         match self {
             StoreReply::Registered(Ok(is_new)) => body.extend_from_slice(&[0, u8::from(*is_new)]),
-            StoreReply::Registered(Err(refusal)) | StoreReply::Cleaned(Err(refusal)) => refusal.encode(body),
+            StoreReply::Registered(Err(refusal)) | StoreReply::Cleaned(Err(refusal)) => put_refusal(body, *refusal),
             StoreReply::Removed(was_there) => body.push(u8::from(*was_there)),
             StoreReply::CleanBound(bounds) => {
                 put_u64(body, bounds.clean.0);
@@ -117,7 +119,7 @@ impl StoreReply {
 
     pub(crate) fn take(op: Op, reader: &mut Reader<'_>) -> Result<StoreReply, DecodeError> {
         Ok(match op {
-            Op::RegisterStore => StoreReply::Registered(match StoreRefusal::take(reader)? {
+            Op::RegisterStore => StoreReply::Registered(match take_refusal(reader)? {
                 None => Ok(take_bool(reader)?),
                 Some(refusal) => Err(refusal),
             }),
@@ -125,75 +127,11 @@ impl StoreReply {
             Op::CleanBound => {
                 StoreReply::CleanBound(CleanBound { clean: reader.pointer()?, visible: reader.pointer()? })
             }
-            Op::StoreCleaned => StoreReply::Cleaned(StoreRefusal::take(reader)?.map_or(Ok(()), Err)),
+            Op::StoreCleaned => StoreReply::Cleaned(take_refusal(reader)?.map_or(Ok(()), Err)),
             Op::Pruning => StoreReply::Pruning(Box::new(PruneReport::take(reader)?)),
             other => unreachable!("{other:?} is about no store"),
         })
     }
-}
-
-/// Why a server did not do what a store asked. Nothing was done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreRefusal {
-    /// It is not registered, or no longer. Register, clean from the start, and acknowledge then.
-    #[error("the store is not registered")]
-    Unknown,
-    /// Nobody was told in this run of the server that anything may be cleaned up to there. Ask for the bound, and clean.
-    #[error("nobody was told to clean up to {bound}; the greatest bound that was given is {greatest}")]
-    NotHandedOut {
-        /// What was acknowledged.
-        bound: WritePointer,
-        /// The greatest bound that anybody was given.
-        greatest: WritePointer,
-    },
-    /// As many stores are registered as may be.
-    #[error("{max} stores are registered, which is the limit")]
-    TooMany {
-        /// The limit.
-        max: u64,
-    },
-}
-
-impl StoreRefusal {
-    /// As many stores as may be are there.
-    pub const FULL: StoreRefusal = StoreRefusal::TooMany { max: STORES_MAX as u64 };
-
-    fn encode(&self, body: &mut Vec<u8>) {
-        match self {
-            StoreRefusal::Unknown => body.push(1),
-            StoreRefusal::NotHandedOut { bound, greatest } => {
-                body.push(2);
-                put_u64(body, bound.0);
-                put_u64(body, greatest.0);
-            }
-            StoreRefusal::TooMany { max } => {
-                body.push(3);
-                put_varint(body, *max);
-            }
-        }
-    }
-
-    fn take(reader: &mut Reader<'_>) -> Result<Option<StoreRefusal>, DecodeError> {
-        Ok(Some(match reader.u8()? {
-            0 => return Ok(None),
-            1 => StoreRefusal::Unknown,
-            2 => StoreRefusal::NotHandedOut { bound: reader.pointer()?, greatest: reader.pointer()? },
-            3 => StoreRefusal::TooMany { max: reader.varint()? },
-            code => return Err(DecodeError::UnknownNumber { what: "answer to a store", code: u64::from(code) }),
-        }))
-    }
-}
-
-/// How far a store may clean.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CleanBound {
-    /// Nobody can write under a pointer up to here any more: whatever a snapshot that was taken *after* this answer holds
-    /// invalid up to here may be taken out of the store, for good.
-    pub clean: WritePointer,
-    /// The visibility bound: of the versions of a key up to here, no reader needs any but the newest that such a snapshot
-    /// does not hold invalid.
-    pub visible: WritePointer,
 }
 
 /// Who keeps the invalid set from becoming smaller.
@@ -296,6 +234,31 @@ impl PruneReport {
         }
         Ok(PruneReport { bounds, invalid, holder, stores })
     }
+}
+
+fn put_refusal(body: &mut Vec<u8>, refusal: StoreRefusal) {
+    match refusal {
+        StoreRefusal::Unknown => body.push(1),
+        StoreRefusal::NotHandedOut { bound, greatest } => {
+            body.push(2);
+            put_u64(body, bound.0);
+            put_u64(body, greatest.0);
+        }
+        StoreRefusal::TooMany { max } => {
+            body.push(3);
+            put_varint(body, max);
+        }
+    }
+}
+
+fn take_refusal(reader: &mut Reader<'_>) -> Result<Option<StoreRefusal>, DecodeError> {
+    Ok(Some(match reader.u8()? {
+        0 => return Ok(None),
+        1 => StoreRefusal::Unknown,
+        2 => StoreRefusal::NotHandedOut { bound: reader.pointer()?, greatest: reader.pointer()? },
+        3 => StoreRefusal::TooMany { max: reader.varint()? },
+        code => return Err(DecodeError::UnknownNumber { what: "answer to a store", code: u64::from(code) }),
+    }))
 }
 
 fn take_name<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeError> {

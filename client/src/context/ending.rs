@@ -31,7 +31,7 @@ impl TransactionContext {
     pub(super) fn decide(&self, active: &Active, failures: &mut Vec<Failure>) -> Decision {
         let Active { open: Open { tx, .. }, view, options, .. } = active;
         let (tx, checkpoints) = (*tx, view.checkpoints().len() as u32);
-        let mut keyed = KeyedChanges::new(options.isolation);
+        let mut keyed = KeyedChanges::new(options.isolation).with_key_bytes_max(options.key_bytes_max);
         let tell = |place, one: &dyn Participant| {
             keyed.ask(place);
             one.changes(&mut keyed)
@@ -41,7 +41,7 @@ impl TransactionContext {
         }
         let changes = match keyed.to_change_set() {
             Ok(changes) => changes,
-            Err(refusal) => return self.refused(Step::Changes, refusal.into(), None, tx, failures),
+            Err(refusal) => return self.refused(Step::Changes, refusal, None, tx, failures),
         };
         // Nothing can be said against no changes, so there is nothing to ask.
         let two_steps = options.form == CommitForm::TwoSteps && !changes.is_empty();
@@ -140,21 +140,30 @@ impl TransactionContext {
     }
 
     /// Ends a transaction that came to nothing; if it is out of hand it is let go of, which at most makes it invalid.
-    pub(super) fn give_up(&self, active: Active, decision: Decision, mut failures: Vec<Failure>) -> ContextError {
+    pub(super) fn give_up(&mut self, active: Active, decision: Decision, mut failures: Vec<Failure>) -> ContextError {
         let tx = Some(active.open.tx);
         let standing = match decision {
-            Decision::OutOfHand(standing) => standing,
+            Decision::OutOfHand(standing) => self.remember(standing),
             Decision::NotCommitted | Decision::Committed { .. } => self.undo(active, &mut failures),
         };
         error(tx, standing, failures)
     }
 
     /// Rolls everybody back, and tells the sequencer what is left.
-    pub(super) fn undo(&self, active: Active, failures: &mut Vec<Failure>) -> Standing {
-        match self.participants.roll_back(failures) {
+    pub(super) fn undo(&mut self, active: Active, failures: &mut Vec<Failure>) -> Standing {
+        let standing = match self.participants.roll_back(failures) {
             Rollback::Clean => self.end_clean(active.open, failures),
             Rollback::Dirty => self.end_dirty(active.open, failures),
+        };
+        self.remember(standing)
+    }
+
+    /// Remembers an end that is not to come twice.
+    pub(super) fn remember(&mut self, standing: Standing) -> Standing {
+        if !standing.is_nothing() {
+            self.irrevocable = Some(standing);
         }
+        standing
     }
 
     pub(super) fn end_clean(&self, mut open: Open, failures: &mut Vec<Failure>) -> Standing {

@@ -136,6 +136,7 @@ impl Run {
             Advice::Passes { .. } => "check passes",
             Advice::Fails(CommitError::Conflict { .. }) => "check conflicts",
             Advice::Fails(_) => "check fails",
+            Advice::Refused { .. } => "check of a refused one",
             Advice::Ending { .. } => "check of an ended one",
             Advice::Unknown => "check of an unknown one",
         }

@@ -191,13 +191,20 @@ impl Naive {
         let Some(entry) = self.table.get(&at).cloned() else { return Advice::Unknown };
         match (entry.status, entry.ticket.map(Ticket)) {
             (Status::Open, _) => {}
-            (Status::Refused, _) => {
-                return Advice::Fails(CommitError::NotInProgress { tx, ended: Status::Refused });
+            (Status::Refused, ticket) => {
+                let error = CommitError::NotInProgress { tx, ended: Status::Refused };
+                return match ticket {
+                    Some(ticket) => Advice::Refused { error, ticket },
+                    None => Advice::Fails(error),
+                };
             }
             (_, ticket) => return Advice::Ending { ticket: ticket.expect("ended in this run") },
         }
         if now >= entry.deadline {
-            return Advice::Fails(CommitError::Expired { tx });
+            return match self.expire(at) {
+                Ok((error, ticket)) => Advice::Refused { error, ticket: Ticket(ticket) },
+                Err(error) => Advice::Fails(error),
+            };
         }
         if entry.kind == Kind::Long && !changes.is_empty() {
             return Advice::Fails(CommitError::LongWithChanges { tx });
@@ -280,8 +287,12 @@ impl Naive {
         let Some(entry) = self.table.get(&at).cloned() else { return Checkpointing::Unknown };
         match (entry.status, entry.ticket.map(Ticket)) {
             (Status::Open, _) => {}
-            (Status::Refused, _) => {
-                return Checkpointing::Denied(CommitError::NotInProgress { tx, ended: Status::Refused });
+            (Status::Refused, ticket) => {
+                let error = CommitError::NotInProgress { tx, ended: Status::Refused };
+                return match ticket {
+                    Some(ticket) => Checkpointing::Refused { error, ticket },
+                    None => Checkpointing::Denied(error),
+                };
             }
             (_, ticket) => return Checkpointing::Ending { ticket: ticket.expect("ended in this run") },
         }

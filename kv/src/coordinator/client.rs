@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seriatim_client::{Client, Error};
-use seriatim_core::{BeginOptions, ChangeSet, CommitError, CommitNumber, Snapshot, Status, WritePointer};
+use seriatim_core::{
+    BeginOptions, ChangeSet, CleanBound, CommitError, CommitNumber, Snapshot, Status, StoreName, WritePointer,
+};
 
-use super::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
+use super::{BeginFailure, Begun, CommitFailure, Coordinator, StoreFailure, TransportError};
 
 impl Coordinator for Client {
     fn begin(&self, options: BeginOptions) -> Result<Begun, BeginFailure> {
@@ -52,6 +54,27 @@ impl Coordinator for Client {
 
     fn snapshot_age_max(&self) -> Duration {
         Duration::from_millis(u64::from(self.hello().limits.snapshot_age_ms))
+    }
+
+    fn register_store(&self, name: &StoreName) -> Result<bool, StoreFailure> {
+        Ok(Client::register_store(self, name)?)
+    }
+
+    fn clean_bound(&self) -> Result<CleanBound, TransportError> {
+        Ok(Client::clean_bound(self)?)
+    }
+
+    fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), StoreFailure> {
+        Ok(Client::store_cleaned(self, name, bound)?)
+    }
+}
+
+impl From<Error> for StoreFailure {
+    fn from(error: Error) -> StoreFailure {
+        match error {
+            Error::Store(refusal) => StoreFailure::Refused(refusal),
+            error => StoreFailure::Transport(error.into()),
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! A sequencer in the same process, durable or in memory, as a [`Coordinator`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use seriatim_core::{BeginOptions, ChangeSet, CommitNumber, Snapshot, Status, WritePointer};
-use seriatim_net::{Embedded, EmbeddedError};
+use seriatim_core::{BeginOptions, ChangeSet, CleanBound, CommitNumber, Snapshot, Status, StoreName, WritePointer};
+use seriatim_net::{Embedded, EmbeddedError, StoreError};
 
-use super::{BeginFailure, Begun, CommitFailure, Coordinator, TransportError};
+use super::{BeginFailure, Begun, CommitFailure, Coordinator, StoreFailure, TransportError};
 
 impl Coordinator for Embedded {
     fn begin(&self, options: BeginOptions) -> Result<Begun, BeginFailure> {
@@ -38,6 +39,31 @@ impl Coordinator for Embedded {
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
         Ok(Embedded::snapshot(self))
+    }
+
+    fn snapshot_age_max(&self) -> Duration {
+        Embedded::snapshot_age_max(self)
+    }
+
+    fn register_store(&self, name: &StoreName) -> Result<bool, StoreFailure> {
+        Ok(Embedded::register_store(self, name)?)
+    }
+
+    fn clean_bound(&self) -> Result<CleanBound, TransportError> {
+        Embedded::clean_bound(self).map_err(|failure| TransportError::new(failure, false))
+    }
+
+    fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), StoreFailure> {
+        Ok(Embedded::store_cleaned(self, name, bound)?)
+    }
+}
+
+impl From<EmbeddedError<StoreError>> for StoreFailure {
+    fn from(error: EmbeddedError<StoreError>) -> StoreFailure {
+        match error {
+            EmbeddedError::Refused(StoreError::Refused(refusal)) => StoreFailure::Refused(refusal),
+            error => StoreFailure::Transport(error.into()),
+        }
     }
 }
 

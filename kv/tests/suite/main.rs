@@ -1,5 +1,6 @@
 //! One suite of cases over every store.
 
+mod cleaning;
 #[cfg(all(feature = "client", feature = "embedded"))]
 mod contexts;
 mod endings;

@@ -3,13 +3,18 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 
 use seriatim_kv::core::WritePointer;
-use seriatim_kv::{Error, PageLimits, Scan, Store, Table, Versions, View};
+use seriatim_kv::{Error, PageLimits, Scan, Store, StoreName, Table, Versions, View};
 
 use crate::support::{CommitFault, House, Op, once};
 
-crate::on_every_store!(every_view_agrees_with_the_model, stores_answer_bounded_questions_alike);
+crate::on_every_store!(
+    every_view_agrees_with_the_model,
+    every_view_agrees_with_the_model_while_the_store_is_cleaned,
+    stores_answer_bounded_questions_alike,
+);
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -40,6 +45,31 @@ fn collect(scan: Scan<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn every_view_agrees_with_the_model(store: impl Store) {
+    views_agree(store, false);
+}
+
+fn every_view_agrees_with_the_model_while_the_store_is_cleaned(store: impl Store) {
+    views_agree(store, true);
+}
+
+/// Cleans, and is stopped somewhere as often as not.
+fn clean(house: &House<impl Store>, random: &mut fastrand::Rng) {
+    let name = StoreName::new("model").unwrap();
+    match random.u8(0..6) {
+        0 => house.store.fail_from(Op::Remove, random.usize(1..20), random.bool()),
+        1 => house.store.fail_from(Op::Flush, random.usize(1..3), random.bool()),
+        2 => house.sequencer.deaf_to_stores.store(true, Ordering::SeqCst),
+        _ => {}
+    }
+    let cleaned = house.db.clean(&name);
+    house.store.unhook();
+    house.sequencer.deaf_to_stores.store(false, Ordering::SeqCst);
+    if let Ok(cleaned) = cleaned {
+        assert!(house.sequencer.invalid().iter().all(|tx| *tx > cleaned.bounds.clean));
+    }
+}
+
+fn views_agree(store: impl Store, cleans: bool) {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -54,6 +84,7 @@ fn every_view_agrees_with_the_model(store: impl Store) {
         match fate {
             0 => house.store.fail_from(Op::Put, random.usize(1..4), random.bool()),
             1 => house.store.fail_from(Op::Flush, 1, random.bool()),
+            3 => house.store.leave_versions_from(random.usize(1..5)),
             2 => house.sequencer.faults.lock().unwrap().push_back(CommitFault::RequestLost),
             _ => house.store.unhook(),
         }
@@ -72,17 +103,23 @@ fn every_view_agrees_with_the_model(store: impl Store) {
                 let expected = in_range(&after, &low, &high);
                 assert_eq!(collect(tx.scan(&table, (low, high))?), expected, "own scan at step {step}");
             }
-            if fate == 3 { Err(Error::abort("changed its mind")) } else { Ok(()) }
+            if fate == 4 { Err(Error::abort("changed its mind")) } else { Ok(()) }
         });
         match done {
             Ok(_) => model = after,
-            Err(_) => assert!(fate < 4, "step {step}"),
+            Err(_) => assert!(fate < 5, "step {step}"),
         }
         house.sequencer.faults.lock().unwrap().clear();
         house.store.unhook();
-        views.push((house.db.snapshot().unwrap(), model.clone()));
+        let view = house.db.snapshot().unwrap();
+        house.sequencer.add_reader(view.snapshot());
+        views.push((view, model.clone()));
         if views.len() > VIEWS_KEPT {
-            views.swap_remove(random.usize(0..VIEWS_KEPT));
+            let (view, _) = views.swap_remove(random.usize(0..VIEWS_KEPT));
+            house.sequencer.remove_reader(view.snapshot());
+        }
+        if cleans && random.u8(0..4) == 0 {
+            clean(&house, &mut random);
         }
         let (view, then) = &views[random.usize(0..views.len())];
         let (low, high) = (bound(&mut random), bound(&mut random));
@@ -92,6 +129,13 @@ fn every_view_agrees_with_the_model(store: impl Store) {
         assert_eq!(view.get(&table, &key).unwrap(), then.get(&key).cloned(), "{key:02x?} at step {step}");
     }
     assert_eq!(house.sequencer.unended(), 0);
+    if cleans {
+        views.iter().for_each(|(view, _)| house.sequencer.remove_reader(view.snapshot()));
+        house.db.clean(&StoreName::new("model").unwrap()).unwrap();
+        assert_eq!(house.versions(), model.len(), "one version of each key that is there");
+        assert_eq!(house.sequencer.invalid(), []);
+        assert_eq!(collect(house.db.snapshot().unwrap().scan(&table, ..).unwrap()), Vec::from_iter(model));
+    }
 }
 
 /// Versions newest first, as (pointer, value), and whether there are more.

@@ -1,7 +1,9 @@
 //! What snapshots alone do not prevent, over the sequencers that ship: possible under `Isolation::Snapshot`, refused under
 //! `Isolation::Serializable`. Two transactions at a time: the second runs from begin to end within the first.
 
-use seriatim_kv::{Db, Error, Isolation, MemoryStore, RunOptions, Table, Tx};
+use std::thread;
+
+use seriatim_kv::{Db, Error, Isolation, MemoryStore, RetryPolicy, RunOptions, Table, Tx};
 
 use crate::support::once;
 use crate::support::serving::{Serving, embedded};
@@ -36,6 +38,7 @@ on_every_sequencer!(
     a_range_is_checked_against_serializable_writers_alone,
     a_scan_of_nothing_and_a_scan_without_writes_conflict_with_nobody,
     a_refused_scan_is_run_again_and_sees_what_it_missed,
+    everybody_who_counts_and_then_adds_one_counts_otherwise,
 );
 
 const ON_CALL: [&[u8]; 2] = [b"ward/7/alice", b"ward/7/bob"];
@@ -238,4 +241,36 @@ fn a_refused_scan_is_run_again_and_sees_what_it_missed(db: &Db) {
     assert_eq!(done.unwrap().attempts, 3);
     let counted = db.snapshot().unwrap().get(&Table::new("counts"), b"of t").unwrap();
     assert_eq!(counted, Some(vec![2]));
+}
+
+/// Many at once scan a range and add the count as a key of its own: in any serial order the counts are 0, 1, 2 …; the
+/// inserts alone would never meet.
+fn everybody_who_counts_and_then_adds_one_counts_otherwise(db: &Db) {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 15;
+    let retry = RetryPolicy { attempts_max: 10_000, ..RetryPolicy::default() };
+    let serializable = RunOptions { isolation: Isolation::Serializable, retry, ..RunOptions::default() };
+    let tickets = Table::new("tickets");
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let tickets = &tickets;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    // In two queues, of which each has its prefix.
+                    let queue = ["queue/1/", "queue/2/"][round % 2];
+                    let take = |tx: &mut Tx<'_>| {
+                        let number = tx.scan(tickets, queue..&format!("{}0", &queue[..7]))?.count();
+                        tx.put(tickets, format!("{queue}{thread}/{round}").as_bytes(), &[number as u8])
+                    };
+                    db.run_with(serializable, take).unwrap();
+                }
+            });
+        }
+    });
+    for queue in ["queue/1/".."queue/10", "queue/2/".."queue/20"] {
+        let view = db.snapshot().unwrap();
+        let mut numbers: Vec<u8> = view.scan(&tickets, queue).unwrap().map(|ticket| ticket.unwrap().value[0]).collect();
+        numbers.sort();
+        assert!(numbers.iter().copied().eq(0..numbers.len() as u8), "{numbers:?}");
+    }
 }

@@ -96,7 +96,6 @@ pub(super) trait DurableHalf: Send {
         now: Now,
     ) -> Result<Result<Ticket, StoreRefusal>, Full>;
     fn prune_report(&mut self, now: Now) -> PruneReport;
-    fn snapshot_age_ms(&mut self) -> u32;
     fn raise_fence(&mut self, now: Now, timeout_ms: u64) -> Result<FenceId, Full>;
     fn fence_outcome(&mut self, fence: FenceId, now: Now) -> Option<Fenced>;
     fn image_file(&self) -> Vec<u8>;
@@ -171,10 +170,6 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
 
     fn prune_report(&mut self, now: Now) -> PruneReport {
         Publication::prune_report(self, now)
-    }
-
-    fn snapshot_age_ms(&mut self) -> u32 {
-        Publication::snapshot_age_ms(self)
     }
 
     fn raise_fence(&mut self, now: Now, timeout_ms: u64) -> Result<FenceId, Full> {

@@ -119,12 +119,8 @@ impl Embedded {
     }
 
     /// How long a snapshot may be read through without a transaction.
-    ///
-    /// # Errors
-    /// If the log failed.
-    pub fn snapshot_age_max(&self) -> Result<Duration, Failure> {
-        let age_ms = self.house.shared.leader()?.half.snapshot_age_ms();
-        Ok(Duration::from_millis(u64::from(age_ms)))
+    pub fn snapshot_age_max(&self) -> Duration {
+        self.house.shared.snapshot_age
     }
 
     /// Waits until every transaction that was open at this call has ended: what was committed before it has then been

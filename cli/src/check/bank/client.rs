@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use seriatim_core::{BeginOptions, ChangeSet, CommitNumber, Snapshot, Status, WritePointer};
+use seriatim_core::{BeginOptions, ChangeSet, CleanBound, CommitNumber, Snapshot, Status, StoreName, WritePointer};
 use seriatim_kv::{
     BeginFailure, Begun, CommitFailure, Coordinator, Db, Error, Page, PageLimits, RetryPolicy, RunOptions, Store,
-    StoreError, TransportError, Versions,
+    StoreError, StoreFailure, TransportError, Versions,
 };
 
 use super::accounts::{ACCOUNTS_MIN, Bank, TransferId};
@@ -250,5 +250,21 @@ impl<C: Coordinator> Coordinator for Telling<C> {
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
         self.coordinator.snapshot()
+    }
+
+    fn snapshot_age_max(&self) -> Duration {
+        self.coordinator.snapshot_age_max()
+    }
+
+    fn register_store(&self, name: &StoreName) -> Result<bool, StoreFailure> {
+        self.coordinator.register_store(name)
+    }
+
+    fn clean_bound(&self) -> Result<CleanBound, TransportError> {
+        self.coordinator.clean_bound()
+    }
+
+    fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), StoreFailure> {
+        self.coordinator.store_cleaned(name, bound)
     }
 }

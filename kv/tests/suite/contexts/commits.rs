@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use seriatim_client::{
-    Access, CommitForm, Error, Participant, Retries, RetryPolicy, Standing, StartOptions, Step, TransactionContext,
-    TransactionExecutor, TransactionService,
+    Access, Cell, CommitForm, ConflictLevel, Error, Participant, Retries, RetryPolicy, Standing, StartOptions, Step,
+    TransactionContext, TransactionExecutor, TransactionService,
 };
 use seriatim_kv::EmbeddedService;
 use seriatim_kv::core::{
@@ -26,6 +26,7 @@ crate::on_every_service!(
     an_abort_takes_back_all_checkpoints,
     a_rollback_that_leaves_something_makes_all_pointers_invalid,
     the_count_of_checkpoints_is_held_against_the_sequencers,
+    conflict_levels_decide_who_meets,
     executors_retry_until_all_have_won,
     skew_over_two_participants_is_refused_if_serializable,
     an_expired_transaction_is_rolled_back_and_ends_as_aborted,
@@ -106,6 +107,9 @@ fn a_race_lost_after_the_check_is_lost_at_the_commit_and_undone(rig: &Rig) {
 fn checkpoints_are_read_by_their_levels_and_commit_as_one(rig: &Rig) {
     let mut context = rig.context();
     context.start(options()).unwrap();
+    rig.left.put("same", 9);
+    context.finish().unwrap();
+    context.start(options()).unwrap();
     for n in 1..=3 {
         rig.left.put(&format!("k{n}"), n);
         rig.left.put("same", n);
@@ -119,9 +123,9 @@ fn checkpoints_are_read_by_their_levels_and_commit_as_one(rig: &Rig) {
     let pointers: Vec<WritePointer> = view.pointers().collect();
     assert_eq!(read(), [Some(1), Some(2), None, Some(2)]);
     context.set_visibility(Visibility::SnapshotAll).unwrap();
-    assert_eq!(rig.left.all("same"), [3, 2, 1]);
+    assert_eq!(rig.left.all("same"), [3, 2, 1, 9], "every own one, then the newest committed one");
     // What the checkpoints have flushed is there, and nobody sees it.
-    assert_eq!(rig.versions(), [4, 0]);
+    assert_eq!(rig.versions(), [1 + 4, 0]);
     let before = rig.snapshot();
     assert!(pointers.iter().all(|pointer| !before.is_visible(*pointer)));
     assert_eq!(rig.now("k1"), [None, None]);
@@ -130,7 +134,7 @@ fn checkpoints_are_read_by_their_levels_and_commit_as_one(rig: &Rig) {
     let after = rig.snapshot();
     assert!(pointers.iter().all(|pointer| after.is_visible(*pointer)), "{pointers:?}");
     assert_eq!(["k1", "k2", "k3", "same"].map(|key| rig.left.at(&after, key)), [Some(1), Some(2), Some(3), Some(3)]);
-    assert_eq!(rig.left.at(&before, "same"), None, "an older snapshot stands still");
+    assert_eq!(rig.left.at(&before, "same"), Some(9), "an older snapshot stands still");
     assert_eq!(rig.status(committed.tx), Status::Committed(committed.csn));
 }
 
@@ -194,6 +198,35 @@ fn the_count_of_checkpoints_is_held_against_the_sequencers(rig: &Rig) {
     }
     service.can_commit(tx, &writes(&["k"])).unwrap();
     service.commit_checked(tx, &writes(&["k"]), 1).unwrap();
+    // A context counts for itself, in either form.
+    for form in [CommitForm::TwoSteps, CommitForm::OneStep] {
+        let mut context = rig.context();
+        context.start(StartOptions { form, ..options() }).unwrap();
+        rig.left.put("k", 1);
+        context.checkpoint().unwrap();
+        context.checkpoint().unwrap();
+        context.finish().unwrap();
+    }
+}
+
+fn conflict_levels_decide_who_meets(rig: &Rig) {
+    let meet = |level: ConflictLevel, one: [&str; 3], two: [&str; 3]| {
+        let [first, second] = [(); 2].map(|()| rig.service.begin(BeginOptions::default(), None).unwrap().id());
+        let changes = |[row, family, qualifier]: [&str; 3]| {
+            let [row, family, qualifier] = [row, family, qualifier].map(str::as_bytes);
+            let key = level.key(Cell { table: b"t", row, family, qualifier });
+            ChangeSet::of_writes(key.as_deref())
+        };
+        rig.service.commit(first, &changes(one), 0).unwrap();
+        rig.service.commit(second, &changes(two), 0).is_err()
+    };
+    use ConflictLevel::{Column, Row};
+    assert!(meet(Row, ["r", "f", "a"], ["r", "f", "b"]), "two columns of one row");
+    assert!(!meet(Row, ["r1", "f", "a"], ["r2", "f", "a"]));
+    assert!(!meet(Column, ["r", "f", "a"], ["r", "f", "b"]));
+    assert!(meet(Column, ["r", "f", "a"], ["r", "f", "a"]));
+    assert!(!meet(Column, ["e", "bc", "d"], ["e", "b", "cd"]), "end to end, they would be the same");
+    assert!(!meet(ConflictLevel::None, ["r", "f", "a"], ["r", "f", "a"]));
 }
 
 fn executors_retry_until_all_have_won(rig: &Rig) {

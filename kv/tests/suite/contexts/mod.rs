@@ -1,5 +1,6 @@
 //! Transaction contexts from end to end: two participants with stores of their own, over the sequencers that ship.
 
+mod bank;
 mod commits;
 mod doubts;
 mod far;

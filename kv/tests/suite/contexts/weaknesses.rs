@@ -25,12 +25,13 @@
 //! | TEPHRA-199: a forgotten client writes for ever | `client/tests/outcomes.rs`: `nothing_is_flushed_past_the_deadline` |
 //! | TEPHRA-201: checkpoints in the wrong order let uncommitted data be seen | `checkpoints_taken_in_any_order_hide_what_is_not_committed` |
 //! | TEPHRA-228, -240: a conflict names neither key nor client | `contexts/commits.rs`: `a_conflict_names_key_winner_and_label_in_either_form` |
-//! | TEPHRA-241: change sets without a bound | `client/tests/views.rs`: `too_many_changes_are_refused_before_anything_is_flushed` |
+//! | TEPHRA-241: change sets without a bound | `client/tests/views.rs`: `too_many_changes_are_refused_before_anything_is_flushed`, `keys_over_their_bytes_are_refused_before_anything_is_flushed` |
 //! | TEPHRA-279: a participant that cannot tell its name hides the reason | `client/tests/context.rs`: `a_name_that_panics_hides_no_reason` |
 //! | TEPHRA-287: change keys collide | `client/src/change_key.rs`: `parts_that_run_together_make_different_keys` |
 //! | a lost connection while finishing is an untyped error | `client/tests/outcomes.rs`: `an_outcome_that_nobody_tells_in_time_leaves_everything_as_it_is` |
 //!
-//! Kept as it is there: the last check before a commit is the one that counts, a failed check changes nothing, and a commit
+//! Kept as it is there: a begin whose answer was lost is asked for again, and the one that nobody knows of ends at its
+//! deadline (`contexts/doubts.rs`: `a_begin_whose_reply_was_lost_is_asked_for_again`); the last check before a commit is the one that counts, a failed check changes nothing, and a commit
 //! without changes conflicts with nobody; `the_last_check_counts_and_a_failed_one_changes_nothing` and
 //! `a_commit_without_changes_conflicts_with_nobody`.
 

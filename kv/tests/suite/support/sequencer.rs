@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use seriatim_kv::core::{
-    BeginOptions, ChangeId, ChangeSet, CommitError, CommitNumber, InvalidCause, InvalidSet, PointerSet, Snapshot,
-    Status, WritePointer,
+    BeginOptions, ChangeId, ChangeSet, CleanBound, CommitError, CommitNumber, InvalidCause, InvalidSet, PointerSet,
+    Snapshot, Status, StoreName, StoreRefusal, WritePointer,
 };
-use seriatim_kv::{BeginFailure, Begun, CommitFailure, Coordinator, Table, TransportError};
+use seriatim_kv::{BeginFailure, Begun, CommitFailure, Coordinator, StoreFailure, Table, TransportError};
 
 /// What happens to the next commit's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Sequencer {
     pub faults: Mutex<VecDeque<CommitFault>>,
     /// While it is set nobody gets an answer.
     pub deaf: AtomicBool,
+    /// While it is set no store's acknowledgement arrives.
+    pub deaf_to_stores: AtomicBool,
 }
 
 #[derive(Default)]
@@ -39,6 +41,12 @@ struct State {
     transactions: BTreeMap<WritePointer, (Status, CommitNumber)>,
     /// The last commit that wrote or marked an id.
     writers: HashMap<ChangeId, (CommitNumber, WritePointer)>,
+    /// What each transaction that has begun had settled.
+    settled: BTreeMap<WritePointer, WritePointer>,
+    /// What those who read without a transaction have settled.
+    readers: Vec<WritePointer>,
+    /// What each store has cleaned.
+    stores: BTreeMap<StoreName, WritePointer>,
 }
 
 impl Sequencer {
@@ -64,6 +72,23 @@ impl Sequencer {
     /// Transactions begun so far.
     pub fn begun(&self) -> usize {
         self.state().transactions.len()
+    }
+
+    /// Somebody reads through this snapshot without a transaction.
+    pub fn add_reader(&self, snapshot: &Snapshot) {
+        self.state().readers.push(snapshot.settled());
+    }
+
+    /// That reader has gone.
+    pub fn remove_reader(&self, snapshot: &Snapshot) {
+        let mut state = self.state();
+        let at = state.readers.iter().position(|settled| *settled == snapshot.settled()).expect("it was added");
+        state.readers.remove(at);
+    }
+
+    /// The invalid transactions.
+    pub fn invalid(&self) -> Vec<WritePointer> {
+        self.state().snapshot().invalid.pointers.iter().collect()
     }
 
     /// A commit by somebody who is not in the table of transactions and writes to no store.
@@ -135,6 +160,26 @@ impl State {
     }
 }
 
+impl State {
+    /// Nobody here writes once it has ended, so the clean bound waits for nobody's deadline.
+    fn clean_bound(&self) -> CleanBound {
+        let snapshot = self.snapshot();
+        let open = self.transactions.iter().filter(|(_, (status, _))| is_unended(*status));
+        let open = open.map(|(tx, _)| self.settled[tx]);
+        let visible = open.chain(self.readers.iter().copied()).chain([snapshot.settled()]).min();
+        CleanBound { clean: snapshot.settled(), visible: visible.expect("there is one") }
+    }
+
+    fn prune(&mut self) {
+        let bound = self.stores.values().min().copied().unwrap_or_default();
+        for (_, (status, _)) in self.transactions.range_mut(..=bound) {
+            if matches!(status, Status::Invalid(_)) {
+                *status = Status::Forgotten;
+            }
+        }
+    }
+}
+
 fn is_unended(status: Status) -> bool {
     matches!(status, Status::Open | Status::Refused)
 }
@@ -151,6 +196,7 @@ impl Coordinator for Sequencer {
         state.last_pointer += 1;
         let tx = WritePointer(state.last_pointer);
         state.transactions.insert(tx, (Status::Open, snapshot.csn));
+        state.settled.insert(tx, snapshot.settled());
         assert!(tx > snapshot.read_pointer, "{tx:?} is not above {:?}", snapshot.read_pointer);
         Ok(Begun { tx, snapshot })
     }
@@ -202,6 +248,31 @@ impl Coordinator for Sequencer {
         self.hear()?;
         Ok(Arc::new(self.state().snapshot()))
     }
+
+    fn register_store(&self, name: &StoreName) -> Result<bool, StoreFailure> {
+        self.hear()?;
+        let mut state = self.state();
+        let is_new = !state.stores.contains_key(name);
+        state.stores.entry(name.clone()).or_default();
+        Ok(is_new)
+    }
+
+    fn clean_bound(&self) -> Result<CleanBound, TransportError> {
+        self.hear()?;
+        Ok(self.state().clean_bound())
+    }
+
+    fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), StoreFailure> {
+        self.hear()?;
+        if self.deaf_to_stores.load(Ordering::SeqCst) {
+            return Err(no_answer().into());
+        }
+        let mut state = self.state();
+        let cleaned = state.stores.get_mut(name).ok_or(StoreRefusal::Unknown)?;
+        *cleaned = bound.max(*cleaned);
+        state.prune();
+        Ok(())
+    }
 }
 
 /// The same sequencer over a line that dies with the first commit.
@@ -232,5 +303,17 @@ impl Coordinator for GoesDeaf {
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, TransportError> {
         self.0.snapshot()
+    }
+
+    fn register_store(&self, name: &StoreName) -> Result<bool, StoreFailure> {
+        self.0.register_store(name)
+    }
+
+    fn clean_bound(&self) -> Result<CleanBound, TransportError> {
+        self.0.clean_bound()
+    }
+
+    fn store_cleaned(&self, name: &StoreName, bound: WritePointer) -> Result<(), StoreFailure> {
+        self.0.store_cleaned(name, bound)
     }
 }

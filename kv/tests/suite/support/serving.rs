@@ -26,8 +26,12 @@ pub struct Serving {
 
 impl Serving {
     pub fn start() -> Serving {
+        Serving::with(small())
+    }
+
+    pub fn with(pipeline: Options) -> Serving {
         let mut options = ServerOptions::new(StorageKind::Memory);
-        options.pipeline = small();
+        options.pipeline = pipeline;
         let server = Server::start(options).unwrap();
         let (address, stop) = (server.address(), server.stop_handle());
         let running = thread::spawn(move || server.run().unwrap());

@@ -44,6 +44,20 @@ impl<S: Store> HookedStore<S> {
         });
     }
 
+    /// Nothing can be taken back, and from the `nth` put (from 1) on it is not known whether it was done: who runs into that
+    /// leaves versions behind.
+    pub fn leave_versions_from(&self, nth: usize) {
+        let mut puts = 0;
+        self.before(move |called| {
+            puts += usize::from(called == Op::Put);
+            match called {
+                Op::Put if puts >= nth => Err(StoreError::Doubtful { action: "obey", source: "planted".into() }),
+                Op::Remove => Err(StoreError::Refused { action: "obey", source: "planted".into() }),
+                _ => Ok(()),
+            }
+        });
+    }
+
     pub fn unhook(&self) {
         *self.hook.lock().unwrap() = None;
     }
