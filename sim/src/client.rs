@@ -10,7 +10,8 @@ use seriatim_client::{Answer, Session};
 use seriatim_core::{BeginError, CommitError, CommitNumber, Snapshot, Status, WritePointer};
 use seriatim_net::Clock;
 use seriatim_wire::{
-    ErrorCode, Fenced, Hello, ImageRequest, ListKind, ListRequest, Listed, State, StoreReply, StoreRequest, Truncated,
+    ErrorCode, Fenced, Hello, ImageRequest, ListKind, ListRequest, Listed, State, StoreId, StoreReply, StoreRequest,
+    Truncated,
 };
 
 use crate::law;
@@ -38,6 +39,8 @@ struct Link {
     connection: u64,
     session: Session,
     waiting: FxHashMap<u64, Vec<Waiting>>,
+    /// Which store the server has, once it has said hello.
+    store: StoreId,
     will_flush: bool,
 }
 
@@ -72,6 +75,7 @@ pub(crate) enum Call {
     TruncateBefore(WritePointer),
     Store(StoreRequest<'static>),
     Image,
+    Reset,
 }
 
 /// Entries of a list that are asked for.
@@ -106,6 +110,7 @@ pub(crate) enum Heard {
     Ended(bool),
     Truncated,
     TruncatedBefore(Truncated),
+    Reset(WritePointer),
     Store(StoreReply),
     /// An image, or its first page, and how many bytes it has.
     Image(Vec<u8>, u64),
@@ -193,7 +198,8 @@ impl World {
         let gone_us = self.clock.now_us() - me.left_us;
         let grace_us = self.knobs.limits.grace_ms * 1_000;
         self.probes.hit_if(me.left_us > 0 && gone_us < grace_us, Probe::BackInGrace);
-        me.link = Some(Link { connection, session, waiting: FxHashMap::default(), will_flush: false });
+        me.link =
+            Some(Link { connection, session, waiting: FxHashMap::default(), store: StoreId(0), will_flush: false });
         self.note("connect", &[("client", client as u64), ("connection", connection)]);
         for worker in 0..self.clients[client].workers.len() {
             self.put(client, worker);
@@ -272,6 +278,7 @@ impl World {
             Call::Truncate(tx) => Ok(session.truncate(tx)),
             Call::TruncateBefore(bound) => Ok(session.truncate_before(bound)),
             Call::Store(request) => Ok(session.store(request)),
+            Call::Reset => Ok(session.reset(link.store)),
             Call::Image => Ok(session.image(ImageRequest { number: 0, offset: 0 })),
         };
         let place = place.expect("change sets are small");
@@ -311,6 +318,9 @@ impl World {
             };
             if let Answer::Error(error) = &answer {
                 self.probes.hit_if(error.code == ErrorCode::TooManyConnections, Probe::TooManyConnections);
+            }
+            if let Answer::Hello(hello) = &answer {
+                link.store = hello.store;
             }
             if request == 0 || matches!(answer, Answer::Hello(_)) {
                 continue;
@@ -373,7 +383,8 @@ impl Call {
             | Call::List(_)
             | Call::TruncateBefore(_)
             | Call::Store(_)
-            | Call::Image => None,
+            | Call::Image
+            | Call::Reset => None,
             Call::Check(tx)
             | Call::Checkpoint(tx, _)
             | Call::Commit(tx, _)
@@ -402,6 +413,7 @@ fn unpack(answer: &Answer<'_>, asked: &[Waiting]) -> Vec<Heard> {
         Answer::Invalidated(ended) => ended.iter().map(Heard::Ended).collect(),
         Answer::Truncated(forgotten) => forgotten.iter().map(|_| Heard::Truncated).collect(),
         Answer::TruncatedBefore(truncated) => places.map(|_| Heard::TruncatedBefore(*truncated)).collect(),
+        Answer::Reset(floor) => places.map(|_| Heard::Reset(*floor)).collect(),
         Answer::Store(said) => places.map(|_| Heard::Store(said.clone())).collect(),
         Answer::Image(page) => places.map(|_| Heard::Image(page.bytes.to_vec(), page.total)).collect(),
         Answer::Snapshot(snapshot) => places.map(|_| Heard::Snapshot(snapshot.clone())).collect(),

@@ -119,7 +119,7 @@ impl Job {
             JobKind::Pair => job.reads = some_pair(rng, PAIRS),
             JobKind::Skew => job.reads = some_pair(rng, SKEWS),
             JobKind::Late => job.reads = vec![rng.usize(LATE)],
-            JobKind::Bulk | JobKind::Dump => {}
+            JobKind::Bulk | JobKind::Dump | JobKind::Reset => {}
             JobKind::Clean => {
                 let (name, keys) = STORES[rng.usize(..STORES.len())].clone();
                 (job.speaks_for, job.cleans) = (Some(name), keys);
@@ -227,6 +227,7 @@ impl Job {
                 Call::Store(StoreRequest::Register { name: STORES[0].0 })
             }
             (JobKind::Dump, _) => Call::Image,
+            (JobKind::Reset, _) => Call::Reset,
             _ => Call::Begin(self.begins),
         }
     }
@@ -255,7 +256,8 @@ impl Job {
             | JobKind::Clean
             | JobKind::Forget
             | JobKind::Spare
-            | JobKind::Dump => Vec::new(),
+            | JobKind::Dump
+            | JobKind::Reset => Vec::new(),
         };
     }
 

@@ -71,6 +71,9 @@ impl World {
         self.probes.add(Probe::TruncatedBefore, seen.truncated_before);
         self.probes.add(Probe::SpareRemoved, seen.stores_removed);
         self.landed.push(landed);
+        if seen.is_reset {
+            self.start_anew(&seen.forgotten);
+        }
         self.judge_forgotten(&seen.forgotten)?;
         seen.orphans.iter().try_for_each(|tx| self.judge_orphan(*tx))
     }
@@ -116,6 +119,7 @@ impl World {
             }
             (Call::Fence(_), Heard::Fenced(fenced)) => self.judge_fence(step, *fenced),
             (Call::State, Heard::State(state)) => self.judge_state(state, facts),
+            (Call::Reset, Heard::Reset(floor)) => self.judge_reset(*floor),
             (Call::Store(_), Heard::Store(said)) => self.judge_store(said),
             (Call::Image, Heard::Image(bytes, total)) => self.judge_image(bytes, *total, facts),
             (Call::TruncateBefore(bound), Heard::TruncatedBefore(truncated)) => {
@@ -393,6 +397,7 @@ impl World {
                 _ => false,
             },
             Status::Open | Status::Deciding => !facts.has_ended,
+            Status::Forgotten if tx < self.reference.upkeep.floor => true,
             Status::Forgotten => match standing {
                 Standing::Committed(_) | Standing::Aborted => {
                     self.probes.hit(Probe::OutcomeForgotten);

@@ -111,6 +111,8 @@ pub(crate) enum JobKind {
     Spare,
     /// Takes an image.
     Dump,
+    /// Drops everything that is open or invalid: the store is emptied of it, and everybody starts anew.
+    Reset,
 }
 
 impl JobKind {
@@ -243,7 +245,11 @@ fn draw_jobs(rng: &mut fastrand::Rng) -> Vec<(JobKind, u32)> {
         (JobKind::Spare, 1),
         (JobKind::Dump, 1),
     ];
-    usual.into_iter().map(|(job, usual)| (job, weight(rng, usual))).collect()
+    let mut jobs: Vec<(JobKind, u32)> = usual.into_iter().map(|(job, usual)| (job, weight(rng, usual))).collect();
+    if rng.u8(..8) == 0 {
+        jobs.push((JobKind::Reset, 1));
+    }
+    jobs
 }
 
 /// Picks one by weight; the first if all weights are zero.

@@ -102,6 +102,7 @@ probes! {
     TruncatedBefore: "an operator had cleaned transactions forgotten",
     SpareRemoved: "a store was removed, and did not hold others back any more",
     ImageTaken: "an image was taken over the wire",
+    Reset: "everything open and invalid was dropped by a reset",
     Night: "more than a day passed at once",
     ServerFrozen: "the server got no processor for a while",
 }

@@ -155,6 +155,7 @@ pub(crate) struct Seen {
     pub pruned: u64,
     pub forgotten_unaccounted: u64,
     pub stores_removed: u64,
+    pub is_reset: bool,
     /// All pointers of what nobody excludes any more from here on.
     pub forgotten: Vec<WritePointer>,
     /// Whose client was taken for lost.
@@ -309,6 +310,9 @@ impl Reference {
             Event::Start { boot, first, time } => self.start(*boot, *first, *time, seen),
             Event::Checkpoint { tx, pointer } => {
                 self.name(*pointer, 1)?;
+                if *pointer < self.upkeep.floor {
+                    return Ok(());
+                }
                 self.open(*tx, "given a checkpoint")?.checkpoints.push(*pointer);
                 Ok(())
             }
@@ -321,7 +325,7 @@ impl Reference {
             | Event::StoreRegistered { .. }
             | Event::StoreCleaned { .. }
             | Event::StoreRemoved { .. } => self.upkeep_event(event, seen),
-            Event::Reset { .. } => broken(law::TABLE, "a reset that nobody asked for"),
+            Event::Reset { floor } => self.reset(*floor, seen),
         }
     }
 
@@ -342,7 +346,8 @@ impl Reference {
         })?;
         for tx in (begin.first.0..begin.first.0 + u64::from(begin.count)).map(WritePointer) {
             if let Some(known) = self.transactions.get(&tx) {
-                hold(known.standing == Standing::Handed, law::POINTERS, || {
+                let is_dropped = known.standing == Standing::Truncated && tx < self.upkeep.floor;
+                hold(known.standing == Standing::Handed || is_dropped, law::POINTERS, || {
                     format!("{tx} begins a second time, after {:?}", known.standing)
                 })?;
                 hold(known.snapshot == snapshot, law::TABLE, || {
@@ -351,8 +356,9 @@ impl Reference {
             } else {
                 self.insert(tx, Known::new(Standing::Open, snapshot, self.boots.len()));
             }
+            let is_dropped = tx < self.upkeep.floor;
             let known = self.transactions.get_mut(&tx).expect("it was just put there");
-            known.standing = Standing::Open;
+            known.standing = if is_dropped { Standing::Truncated } else { Standing::Open };
             (known.kind, known.deadline) = (begin.kind, begin.deadline);
             (known.deferred, known.detached) = (begin.deferred, begin.detached);
         }

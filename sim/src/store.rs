@@ -98,6 +98,13 @@ impl Store {
         self.versions.iter().flatten()
     }
 
+    /// Takes these versions away, of whatever keys.
+    pub fn remove_all(&mut self, pointers: &[WritePointer]) {
+        for versions in &mut self.versions {
+            versions.retain(|version| !pointers.contains(&version.pointer));
+        }
+    }
+
     /// Takes the versions of a key away that are at or below the bound and that the snapshot holds invalid; how many.
     pub fn clean(&mut self, key: Key, bound: WritePointer, snapshot: &Snapshot) -> u64 {
         let versions = &mut self.versions[key];

@@ -141,6 +141,21 @@ impl World {
         }
     }
 
+    /// What a reset has dropped is nowhere any more: whoever ran anything has been stopped, and the store is emptied of it.
+    pub fn start_anew(&mut self, dropped: &[WritePointer]) {
+        self.note("reset", &[("dropped", dropped.len() as u64)]);
+        self.probes.hit(Probe::Reset);
+        self.store.remove_all(dropped);
+        self.under_way.retain(|_, (tx, _)| !dropped.contains(tx));
+        for client in 0..self.clients.len() {
+            for worker in 0..self.knobs.workers {
+                if self.worker(client, worker).call != Some(Call::Reset) {
+                    self.rest(client, worker);
+                }
+            }
+        }
+    }
+
     /// Everybody else is through, and one looks at what is left.
     pub fn last_call(&mut self, client: usize, worker: usize) {
         self.call_now(client, worker, Call::Snapshot);
@@ -349,7 +364,8 @@ impl World {
             | Call::Fence(_)
             | Call::State
             | Call::List(_)
-            | Call::Image => self.rest(client, worker),
+            | Call::Image
+            | Call::Reset => self.rest(client, worker),
             call => self.call_now(client, worker, call),
         }
         Ok(())

@@ -81,6 +81,14 @@ impl World {
         }
     }
 
+    /// A reset is durable.
+    pub(super) fn judge_reset(&self, floor: WritePointer) -> Judged {
+        let durable = self.reference.upkeep.floor;
+        hold(floor <= durable, law::DURABLE, || {
+            format!("a reset below {floor} is said to be, and {durable} is durable")
+        })
+    }
+
     /// An image holds what is durable, and nothing else.
     pub(super) fn judge_image(&mut self, bytes: &[u8], total: u64, facts: &Facts) -> Judged {
         if bytes.len() as u64 != total {

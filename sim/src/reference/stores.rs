@@ -18,6 +18,9 @@ pub(crate) struct Upkeep {
     cleaned: Vec<(StoreName, WritePointer)>,
     /// The greatest bound that anybody was told to clean up to.
     pub clean_given: WritePointer,
+    /// The last reset dropped everything below that had not ended well.
+    pub floor: WritePointer,
+    asked_to_reset: u64,
     /// Everything invalid below was forgotten once.
     pub forgotten_below: u64,
 }
@@ -39,6 +42,7 @@ impl Reference {
     /// Somebody makes this call.
     pub fn asked(&mut self, call: Call) {
         match call {
+            Call::Reset => self.upkeep.asked_to_reset += 1,
             Call::TruncateBefore(bound) => self.upkeep.asked_before.push(bound),
             Call::Store(request) if request.changes() && !self.upkeep.asked_of_stores.contains(&request) => {
                 self.upkeep.asked_of_stores.push(request);
@@ -82,6 +86,25 @@ impl Reference {
             }
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Everything that is open or invalid is dropped, as if it had never been.
+    pub(super) fn reset(&mut self, floor: WritePointer, seen: &mut Seen) -> Judged {
+        hold(self.upkeep.asked_to_reset > 0, law::TABLE, || format!("a reset below {floor}, and nobody asked"))?;
+        hold(floor >= self.upkeep.floor, law::POINTERS, || {
+            format!("a reset below {floor} after {}", self.upkeep.floor)
+        })?;
+        for (tx, known) in self.transactions.range_mut(..floor) {
+            if !matches!(known.standing, Standing::Committed(_) | Standing::Aborted | Standing::Truncated) {
+                seen.forgotten.extend(known.checkpoints.iter().chain([tx]));
+                known.standing = Standing::Truncated;
+                known.ended_place = self.outcomes;
+            }
+        }
+        self.upkeep.floor = floor;
+        self.upkeep.forgotten_below = self.upkeep.forgotten_below.max(floor.0);
+        seen.is_reset = true;
         Ok(())
     }
 

@@ -95,7 +95,7 @@ impl World {
             }
             (Call::Settle(tx), Heard::Status(status)) => self.settled(client, worker, tx, status),
             (Call::Abort(tx), Heard::Status(status)) => self.aborted(client, worker, tx, status)?,
-            (Call::Invalidate(_) | Call::Truncate(_) | Call::TruncateBefore(_) | Call::Image, _) => {
+            (Call::Invalidate(_) | Call::Truncate(_) | Call::TruncateBefore(_) | Call::Image | Call::Reset, _) => {
                 self.rest(client, worker)
             }
             (call, heard) => return broken(law::PROTOCOL, format!("{call:?} was answered {heard:?}")),
@@ -110,6 +110,8 @@ impl World {
         self.probes.hit_if(is_ring, Probe::RingFull);
         let in_doubt = self.worker(client, worker).job.as_ref().is_some_and(|job| job.doubt);
         match call {
+            // A reset that came in between is one too.
+            Call::Reset => self.rest(client, worker),
             Call::Commit(tx, _) if in_doubt => self.pause(client, worker, Call::Settle(tx)),
             call => self.pause(client, worker, call),
         }
