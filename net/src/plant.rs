@@ -59,6 +59,10 @@ pub trait Plant: Send + 'static {
     fn refusal_seen_early() -> bool {
         false
     }
+    /// What a reset dropped is said to be forgotten before the reset is durable.
+    fn reset_seen_early() -> bool {
+        false
+    }
     /// Refusals are answered before they are durable.
     fn unlogged_refusal() -> bool {
         false

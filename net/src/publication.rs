@@ -193,7 +193,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             Some(Status::Refused) if durable() != Status::Refused && !P::refusal_seen_early() => Status::Deciding,
             Some(decided) => decided,
             None => match durable() {
-                Status::Forgotten if self.reset_is_on_its_way(tx) => Status::Deciding,
+                Status::Forgotten if self.reset_is_on_its_way(tx) && !P::reset_seen_early() => Status::Deciding,
                 status => status,
             },
         }

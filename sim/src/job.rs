@@ -24,8 +24,10 @@ pub(crate) struct Job {
     pub in_two_steps: bool,
     /// It names one checkpoint too many at first, which has to be noticed.
     pub miscounts: bool,
-    /// Its change set names a range, or very much.
+    /// Its change set names very much.
     is_wide: bool,
+    /// If it is serializable and about registers, it reads all of them as one range.
+    reads_range: bool,
     pub ending: Ending,
     pub wanted_checkpoints: u32,
     /// Looked at or settled, for those who look.
@@ -149,6 +151,7 @@ impl Job {
         job.is_serializable = kind == JobKind::Pair || (kind != JobKind::Skew && rng.u8(..4) == 0);
         job.label = rng.bool().then(|| kind.label());
         job.miscounts = rng.u8(..32) == 0;
+        job.reads_range = rng.u8(..3) == 0;
         job.is_wide = rng.u8(..knobs.wide_one_in) == 0;
         job.in_two_steps = kind != JobKind::Bulk && rng.u8(..6) == 0;
         job.wanted_checkpoints = if rng.u8(..6) == 0 { rng.u32(1..3) } else { 0 };
@@ -175,6 +178,7 @@ impl Job {
             in_two_steps: false,
             miscounts: false,
             is_wide: false,
+            reads_range: false,
             ending: Ending::Commit,
             wanted_checkpoints: 0,
             looks_at: None,
@@ -272,7 +276,7 @@ impl Job {
         }
         if self.kind == JobKind::Register {
             self.changes.marks.push(range_id());
-            if self.is_serializable && self.is_wide {
+            if self.is_serializable && self.reads_range {
                 self.changes.reads.push(range_id());
             }
         } else if self.is_wide {

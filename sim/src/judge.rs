@@ -377,7 +377,9 @@ impl World {
     /// Somebody was told where a transaction stands.
     pub fn judge_status(&mut self, tx: WritePointer, status: Status, facts: &Facts) -> Judged {
         let Some(known) = self.reference.transactions.get(&tx) else {
-            return hold(matches!(status, Status::Forgotten), law::OUTCOME, || {
+            // Whether a reset has dropped it is not known before the reset is durable.
+            let may_be_dropped = status == Status::Deciding && self.reference.upkeep.was_reset_asked();
+            return hold(status == Status::Forgotten || may_be_dropped, law::OUTCOME, || {
                 format!("{tx} never was, and is {status:?}")
             });
         };

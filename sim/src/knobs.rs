@@ -27,7 +27,7 @@ pub(crate) struct Knobs {
     /// How often each comes, against the others.
     pub mishaps: Vec<(Mishap, u32)>,
     pub jobs: Vec<(JobKind, u32)>,
-    /// One change set of so many names a range, or very much.
+    /// One change set of so many names very much.
     pub wide_one_in: u8,
     /// Deadlines that SHORT transactions ask for, in ms.
     pub timeout_ms: (u64, u64),
@@ -164,7 +164,7 @@ impl Knobs {
         Knobs {
             options,
             limits: ServerLimits {
-                grace_ms: rng.u64(50..3_000),
+                grace_ms: if rng.bool() { rng.u64(5..200) } else { rng.u64(50..3_000) },
                 connections_max: if rng.u8(..8) == 0 { clients + rng.usize(..3) } else { 1_000 },
                 ..ServerLimits::default()
             },
@@ -232,7 +232,7 @@ fn draw_jobs(rng: &mut fastrand::Rng) -> Vec<(JobKind, u32)> {
         (JobKind::Count, 10),
         (JobKind::Register, 8),
         (JobKind::Pair, 8),
-        (JobKind::Late, 4),
+        (JobKind::Late, 6),
         (JobKind::Bulk, 2),
         (JobKind::Read, 6),
         (JobKind::Stamps, 3),

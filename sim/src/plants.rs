@@ -33,6 +33,7 @@ plants! {
     AbortOnDisconnect, "abort-on-disconnect": "what a lost client had open is aborted, though it may have written",
     ReturnIgnored, "return-ignored": "a session that comes back is taken for another one",
     RefusalSeenEarly, "refusal-seen-early": "a look tells of refusals before they are durable",
+    ResetSeenEarly, "reset-seen-early": "what a reset drops is said to be forgotten before it is durable",
     KeptBlock, "kept-block": "a pointer is kept for a later begin",
     StaleSnapshot, "stale-snapshot": "a begin is answered with a snapshot from before its bytes were read",
     BeginWaits, "begin-waits": "a begin waits for the disk",
@@ -104,6 +105,10 @@ impl Plant for Planted {
 
     fn refusal_seen_early() -> bool {
         is_planted(PlantName::RefusalSeenEarly)
+    }
+
+    fn reset_seen_early() -> bool {
+        is_planted(PlantName::ResetSeenEarly)
     }
 
     fn bound_by_pointers() -> bool {

@@ -98,6 +98,7 @@ probes! {
     BoundUnknown: "an acknowledgement was refused for what the run before had said",
     StoreUnknown: "an acknowledgement was refused for a store that had been removed",
     Pruned: "cleaned transactions were forgotten",
+    UnaccountedNamed: "somebody asked to forget what a crash had left unaccounted, by name",
     PrunedUnaccounted: "what a crash had left unaccounted was cleaned and forgotten",
     TruncatedBefore: "an operator had cleaned transactions forgotten",
     SpareRemoved: "a store was removed, and did not hold others back any more",

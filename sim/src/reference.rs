@@ -486,7 +486,8 @@ impl Reference {
     fn truncate(&mut self, tx: WritePointer, seen: &mut Seen) -> Judged {
         let Some(known) = self.transactions.get(&tx) else { return Ok(()) };
         hold(known.wishes.truncate, law::ROLLED_BACK, || format!("{tx} is forgotten, and nobody asked"))?;
-        if matches!(known.standing, Standing::Invalid(_)) {
+        // What is unaccounted is of many clients, and one of them has no word for the others.
+        if matches!(known.standing, Standing::Invalid(cause) if cause != InvalidCause::Unaccounted) {
             seen.forgotten.extend(known.checkpoints.iter().chain([&tx]));
             self.end(tx, Standing::Truncated);
         }

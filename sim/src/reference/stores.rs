@@ -26,6 +26,11 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
+    /// Somebody has asked for a reset.
+    pub fn was_reset_asked(&self) -> bool {
+        self.asked_to_reset > 0
+    }
+
     /// The stores with what they have cleaned.
     pub fn stores(&self) -> &[(StoreName, WritePointer)] {
         &self.cleaned
@@ -91,7 +96,7 @@ impl Reference {
 
     /// Everything that is open or invalid is dropped, as if it had never been.
     pub(super) fn reset(&mut self, floor: WritePointer, seen: &mut Seen) -> Judged {
-        hold(self.upkeep.asked_to_reset > 0, law::TABLE, || format!("a reset below {floor}, and nobody asked"))?;
+        hold(self.upkeep.was_reset_asked(), law::TABLE, || format!("a reset below {floor}, and nobody asked"))?;
         hold(floor >= self.upkeep.floor, law::POINTERS, || {
             format!("a reset below {floor} after {}", self.upkeep.floor)
         })?;

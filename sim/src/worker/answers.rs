@@ -234,8 +234,8 @@ impl World {
             Status::Committed(csn) => {
                 return broken(law::OUTCOME, format!("{tx} was rolled back, and had committed as {csn}"));
             }
-            // To name the first pointer of what a crash left unaccounted would forget all of it.
-            Status::Invalid(cause) if cause != InvalidCause::Unaccounted && self.once_in(2) => {
+            Status::Invalid(cause) if self.once_in(2) => {
+                self.probes.hit_if(cause == InvalidCause::Unaccounted, Probe::UnaccountedNamed);
                 let is_long = self.job(client, worker).options.kind == Kind::Long;
                 self.probes.hit_if(is_long, Probe::LongAborted);
                 // Nothing of it stands any more, so it may be forgotten.
