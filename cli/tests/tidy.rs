@@ -13,7 +13,7 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("kv", &["core", "net", "client"]),
     ("perf", &["core", "wire", "net", "client"]),
     ("history", &[]),
-    ("sim", &["core", "wal", "wire", "net", "client"]),
+    ("sim", &["core", "wal", "wire", "net", "client", "history"]),
     ("cli", &["core", "wire", "net", "client", "kv", "perf", "history"]),
 ];
 

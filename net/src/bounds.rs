@@ -118,7 +118,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         let past = SequencerTime(now.sequencer.0.saturating_sub(bounds.write_delay_ms));
         let writing = published.first_writing_after(past);
         let (clean, holder) = match (writing, in_progress) {
-            (Some(writing), _) if writing.tx <= settled => {
+            (Some(writing), _) if writing.tx <= settled && !P::clean_early() => {
                 (WritePointer(writing.tx.0 - 1), Some(Holder::Writing(writing)))
             }
             (_, Some(tx)) => (settled, Some(Holder::InProgress(tx))),
@@ -176,6 +176,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         if bound > greatest {
             return Ok(Err(StoreRefusal::NotHandedOut { bound, greatest }));
         }
+        let bound = if P::cleaned_beyond() { greatest } else { bound };
         self.push(Event::StoreCleaned { name, bound, at_ms: now.wall_ms }).map(Ok)
     }
 

@@ -262,13 +262,21 @@ impl<S: Storage, P: Plant> Desk<S, P> {
 
     /// What is answered about a transaction that is not open.
     fn not_open<T>(&self, tx: WritePointer, latest: &mut Latest) -> Answer<Result<T, CommitError>> {
+        match self.status_not_open(tx, latest) {
+            Answer::Asked(tx) => Answer::Asked(tx),
+            Answer::Known(ended) => Answer::Known(Err(CommitError::NotInProgress { tx, ended })),
+        }
+    }
+
+    /// Where a transaction stands that is not open.
+    fn status_not_open(&self, tx: WritePointer, latest: &mut Latest) -> Answer<Status> {
         match self.publication.status(tx) {
             // A reset has dropped it and is not published yet.
-            Status::Open | Status::Refused => {
+            Status::Open | Status::Refused | Status::Deciding => {
                 self.wait_for_all(latest);
                 Answer::Asked(tx)
             }
-            ended => Answer::Known(Err(CommitError::NotInProgress { tx, ended })),
+            ended => Answer::Known(ended),
         }
     }
 
@@ -348,7 +356,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                         latest.note(ticket?);
                         Answer::Known(Status::Aborted)
                     }
-                    None => Answer::Known(desk.publication.status(tx)),
+                    None => desk.status_not_open(tx, latest),
                 },
                 end => known(end, tx, latest)?,
             };
@@ -367,14 +375,7 @@ impl<S: Storage, P: Plant> Desk<S, P> {
                 return Ok(Answer::Asked(tx));
             }
             match desk.publication.core().invalidate(tx, InvalidCause::Settled) {
-                End::Unknown => match desk.publication.status(tx) {
-                    // A reset has dropped it and is not published yet.
-                    Status::Open | Status::Refused => {
-                        desk.wait_for_all(latest);
-                        Ok(Answer::Asked(tx))
-                    }
-                    status => Ok(Answer::Known(status)),
-                },
+                End::Unknown => Ok(desk.status_not_open(tx, latest)),
                 end => known(end, tx, latest),
             }
         });

@@ -27,6 +27,14 @@ pub trait Plant: Send + 'static {
     fn bound_by_pointers() -> bool {
         false
     }
+    /// Stores may clean what has ended at once, though its client may still write.
+    fn clean_early() -> bool {
+        false
+    }
+    /// A store that has cleaned up to a bound is taken to have cleaned up to the greatest that anybody was given.
+    fn cleaned_beyond() -> bool {
+        false
+    }
     /// A begin takes so many pointers more than it was asked for.
     fn extra_pointers() -> u32 {
         0
@@ -49,6 +57,10 @@ pub trait Plant: Send + 'static {
     }
     /// A look tells of refusals before they are durable.
     fn refusal_seen_early() -> bool {
+        false
+    }
+    /// What a reset dropped is said to be forgotten before the reset is durable.
+    fn reset_seen_early() -> bool {
         false
     }
     /// Refusals are answered before they are durable.

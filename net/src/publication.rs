@@ -76,6 +76,8 @@ pub(crate) struct Publication<S: Storage, P> {
     no_room: bool,
     said_shortage: bool,
     bounds: Bounds,
+    /// The last reset, and below which pointer it dropped everything.
+    reset: Option<(Ticket, WritePointer)>,
     pub(crate) fences: Fences,
     pub(crate) statistics: Statistics,
     /// What the planted early publisher has still to see durable.
@@ -111,6 +113,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             durable_at: Duration::ZERO,
             no_room: false,
             said_shortage: false,
+            reset: None,
             fences: Fences::default(),
             statistics: Statistics::default(),
             early: Vec::new(),
@@ -179,7 +182,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     }
 
     /// Where a transaction stands: decided if it is open, else published. A refusal that is not durable yet is a decision
-    /// that a crash may take back: whoever is told of it would roll back what may yet commit.
+    /// that a crash may take back: whoever is told of it would roll back what may yet commit. A reset likewise may be taken
+    /// back, and what it dropped come again though the published state has not seen it yet.
     pub(crate) fn status(&self, tx: WritePointer) -> Status {
         let durable = || match self.published.status(tx) {
             Status::Forgotten if P::forgotten_outcome() => Status::Aborted,
@@ -188,8 +192,17 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         match self.core.look(tx) {
             Some(Status::Refused) if durable() != Status::Refused && !P::refusal_seen_early() => Status::Deciding,
             Some(decided) => decided,
-            None => durable(),
+            None => match durable() {
+                Status::Forgotten if self.reset_is_on_its_way(tx) && !P::reset_seen_early() => Status::Deciding,
+                status => status,
+            },
         }
+    }
+
+    /// True if a reset that is not durable yet may have dropped this transaction. What is visible had ended before.
+    fn reset_is_on_its_way(&self, tx: WritePointer) -> bool {
+        let is_under_way = |(ticket, floor)| tx < floor && !self.is_released(ticket);
+        self.reset.is_some_and(is_under_way) && !self.snapshot().is_visible(tx)
     }
 
     /// The newest published snapshot.
@@ -223,6 +236,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         let ticket = self.publisher.push(Event::Reset { floor })?;
         let cleared = self.publisher.reset();
         assert_eq!(cleared, floor, "somebody took a pointer during a reset");
+        self.reset = Some((ticket, floor));
         Ok((floor, ticket))
     }
 

@@ -490,6 +490,36 @@ fn a_doubt_settled_behind_a_reset_is_answered_when_the_reset_is_durable() {
     assert_eq!(status, Some(Status::Forgotten));
 }
 
+/// Not even its begin is durable, so the published state has never seen it; after a crash it might be open all the same.
+#[test]
+fn what_a_reset_drops_is_not_said_to_be_forgotten_before_the_reset_is_durable() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let client = house.connect(7);
+    let store = house.state(client).store;
+    house.stall_disk(true);
+    // Something is under way to the disk, so that what follows is in the ring.
+    house.begin(client);
+    house.settle_down();
+    let (tx, _) = house.begin(client);
+    house.send(client, |out, id| request::reset(out, id, store));
+    let waiting = [Op::Settle, Op::Abort].map(|op| house.send_pointers(client, op, tx));
+    assert_eq!(house.status_by(client, Op::Status, tx), Status::Deciding, "a look waits for nothing");
+    for id in waiting {
+        assert!(!house.has_reply(client, id), "whether it is forgotten is not durable");
+    }
+    house.stall_disk(false);
+    house.settle_down();
+    for id in waiting {
+        let status = house.reply(client, id, |reply| match reply {
+            Reply::Settle(mut statuses) | Reply::Abort(mut statuses) => statuses.next().expect("one status"),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(status, Some(Status::Forgotten));
+    }
+    assert_eq!(house.status_by(client, Op::Status, tx), Status::Forgotten);
+}
+
 /// The reply to a commit is lost with the server; the same commit again, and a settle, say what became of it.
 #[test]
 fn a_commit_repeated_after_a_crash_answers_how_the_first_ended() {

@@ -9,7 +9,10 @@ use rustc_hash::FxHashMap;
 use seriatim_client::{Answer, Session};
 use seriatim_core::{BeginError, CommitError, CommitNumber, Snapshot, Status, WritePointer};
 use seriatim_net::Clock;
-use seriatim_wire::{ErrorCode, Fenced, Hello, ListKind, ListRequest, Listed, State};
+use seriatim_wire::{
+    ErrorCode, Fenced, Hello, ImageRequest, ListKind, ListRequest, Listed, State, StoreId, StoreReply, StoreRequest,
+    Truncated,
+};
 
 use crate::law;
 use crate::probes::Probe;
@@ -36,6 +39,8 @@ struct Link {
     connection: u64,
     session: Session,
     waiting: FxHashMap<u64, Vec<Waiting>>,
+    /// Which store the server has, once it has said hello.
+    store: StoreId,
     will_flush: bool,
 }
 
@@ -67,7 +72,14 @@ pub(crate) enum Call {
     Settle(WritePointer),
     Status(WritePointer),
     Truncate(WritePointer),
+    TruncateBefore(WritePointer),
+    Store(StoreRequest<'static>),
+    Image,
+    Reset,
 }
+
+/// Entries of a list that are asked for.
+pub(crate) const LISTED_MAX: u32 = 100;
 
 /// What was so when a call was made.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +92,9 @@ pub(crate) struct Facts {
     pub has_ended: bool,
     /// What the wall clock said, if it has never stepped.
     pub wall_ms: u64,
+    /// Who asked, and the label of what it began.
+    pub session: u64,
+    pub label: Option<&'static str>,
 }
 
 /// An answer.
@@ -94,6 +109,11 @@ pub(crate) enum Heard {
     Status(Status),
     Ended(bool),
     Truncated,
+    TruncatedBefore(Truncated),
+    Reset(WritePointer),
+    Store(StoreReply),
+    /// An image, or its first page, and how many bytes it has.
+    Image(Vec<u8>, u64),
     Fenced(Fenced),
     State(Box<State>),
     Listed(Vec<Listed>),
@@ -113,6 +133,11 @@ impl Client {
     /// Who reads: in which transaction if in any, through which snapshot, and up to when if in none.
     pub fn readers(&self) -> impl Iterator<Item = (Option<WritePointer>, &Arc<Snapshot>, u64)> {
         self.workers.iter().filter_map(Worker::reader)
+    }
+
+    /// Transactions that may still write, and up to when.
+    pub fn writers(&self) -> impl Iterator<Item = (WritePointer, u64)> {
+        self.workers.iter().filter_map(Worker::writer)
     }
 
     /// What its workers are busy with, for a report.
@@ -173,7 +198,8 @@ impl World {
         let gone_us = self.clock.now_us() - me.left_us;
         let grace_us = self.knobs.limits.grace_ms * 1_000;
         self.probes.hit_if(me.left_us > 0 && gone_us < grace_us, Probe::BackInGrace);
-        me.link = Some(Link { connection, session, waiting: FxHashMap::default(), will_flush: false });
+        me.link =
+            Some(Link { connection, session, waiting: FxHashMap::default(), store: StoreId(0), will_flush: false });
         self.note("connect", &[("client", client as u64), ("connection", connection)]);
         for worker in 0..self.clients[client].workers.len() {
             self.put(client, worker);
@@ -216,6 +242,7 @@ impl World {
             wishes.settle |= matches!(call, Call::Settle(_));
             wishes.truncate |= matches!(call, Call::Truncate(_));
         }
+        self.reference.asked(call);
         if matches!(call, Call::Fence(_)) {
             let open = self.reference.unended().collect();
             self.fences.insert(step, open);
@@ -233,12 +260,14 @@ impl World {
         let (session, worker_state) = (&mut link.session, &mut me.workers[worker]);
         let Some(call) = worker_state.call() else { return };
         let place = match call {
-            Call::Begin(count) => Ok(session.begin(worker_state.options(), count)),
+            Call::Begin(count) => {
+                Ok(session.begin_as(worker_state.options(), worker_state.label().map(Arc::from).as_ref(), count))
+            }
             Call::Snapshot => Ok(session.snapshot()),
             Call::Stamps(count) => Ok(session.timestamps(count)),
             Call::Fence(timeout_ms) => Ok(session.fence(timeout_ms)),
             Call::State => Ok(session.state()),
-            Call::List(kind) => Ok(session.list(&ListRequest { kind, after: WritePointer(0), max: 100 })),
+            Call::List(kind) => Ok(session.list(&ListRequest { kind, after: WritePointer(0), max: LISTED_MAX })),
             Call::Check(tx) => session.can_commit(tx, worker_state.changes()),
             Call::Checkpoint(tx, number) => Ok(session.checkpoint(tx, number)),
             Call::Commit(tx, is_checked) => session.commit(tx, worker_state.submission(is_checked)),
@@ -247,6 +276,10 @@ impl World {
             Call::Settle(tx) => Ok(session.settle(tx)),
             Call::Status(tx) => Ok(session.status(tx)),
             Call::Truncate(tx) => Ok(session.truncate(tx)),
+            Call::TruncateBefore(bound) => Ok(session.truncate_before(bound)),
+            Call::Store(request) => Ok(session.store(request)),
+            Call::Reset => Ok(session.reset(link.store)),
+            Call::Image => Ok(session.image(ImageRequest { number: 0, offset: 0 })),
         };
         let place = place.expect("change sets are small");
         worker_state.set_sent();
@@ -260,7 +293,14 @@ impl World {
         let tx = me.workers[worker].call().and_then(Call::tx);
         let has_ended = tx.and_then(|tx| self.reference.standing(tx)).is_some_and(|standing| standing.has_ended());
         let wall_ms = if self.clock.has_stepped() { 0 } else { self.clock.wall_ms() };
-        Facts { told_csn: self.told_csn, told_pointer: self.told_pointer, has_ended, wall_ms }
+        Facts {
+            told_csn: self.told_csn,
+            told_pointer: self.told_pointer,
+            has_ended,
+            wall_ms,
+            session: me.session,
+            label: me.workers[worker].label(),
+        }
     }
 
     /// Bytes came.
@@ -279,6 +319,9 @@ impl World {
             if let Answer::Error(error) = &answer {
                 self.probes.hit_if(error.code == ErrorCode::TooManyConnections, Probe::TooManyConnections);
             }
+            if let Answer::Hello(hello) = &answer {
+                link.store = hello.store;
+            }
             if request == 0 || matches!(answer, Answer::Hello(_)) {
                 continue;
             }
@@ -290,7 +333,7 @@ impl World {
                 return broken(law::PROTOCOL, format!("{} answers to {} questions", heard.len(), asked.len()));
             }
             for (Waiting { worker, step, call, facts, .. }, heard) in asked.into_iter().zip(heard) {
-                self.judge(call, &heard, &facts, step, self.clients[client].session)?;
+                self.judge(call, &heard, &facts, step)?;
                 self.answered(client, worker, step, call, heard)?;
             }
         }
@@ -332,7 +375,16 @@ impl Call {
     /// The transaction that it is about.
     pub fn tx(self) -> Option<WritePointer> {
         match self {
-            Call::Begin(_) | Call::Snapshot | Call::Stamps(_) | Call::Fence(_) | Call::State | Call::List(_) => None,
+            Call::Begin(_)
+            | Call::Snapshot
+            | Call::Stamps(_)
+            | Call::Fence(_)
+            | Call::State
+            | Call::List(_)
+            | Call::TruncateBefore(_)
+            | Call::Store(_)
+            | Call::Image
+            | Call::Reset => None,
             Call::Check(tx)
             | Call::Checkpoint(tx, _)
             | Call::Commit(tx, _)
@@ -360,6 +412,10 @@ fn unpack(answer: &Answer<'_>, asked: &[Waiting]) -> Vec<Heard> {
         }
         Answer::Invalidated(ended) => ended.iter().map(Heard::Ended).collect(),
         Answer::Truncated(forgotten) => forgotten.iter().map(|_| Heard::Truncated).collect(),
+        Answer::TruncatedBefore(truncated) => places.map(|_| Heard::TruncatedBefore(*truncated)).collect(),
+        Answer::Reset(floor) => places.map(|_| Heard::Reset(*floor)).collect(),
+        Answer::Store(said) => places.map(|_| Heard::Store(said.clone())).collect(),
+        Answer::Image(page) => places.map(|_| Heard::Image(page.bytes.to_vec(), page.total)).collect(),
         Answer::Snapshot(snapshot) => places.map(|_| Heard::Snapshot(snapshot.clone())).collect(),
         Answer::Timestamps(Ok(block)) => places.map(|index| Heard::Stamps(Ok(pointer(block.first, index)))).collect(),
         Answer::Timestamps(Err(error)) => places.map(|_| Heard::Stamps(Err(*error))).collect(),

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use seriatim_core::{BeginOptions, ChangeId, ChangeSet, Kind, Snapshot, WritePointer};
-use seriatim_wire::ListKind;
+use seriatim_wire::{ListKind, StoreRequest};
 
 use crate::client::Call;
 use crate::knobs::{JobKind, Knobs, pick};
+use crate::recorder::Told;
 use crate::reference::{Reference, Write};
-use crate::store::{ACCOUNTS, BULK, COUNTERS, Key, LATE, PAIRS, REGISTERS, change_id, range_id};
+use crate::store::{ACCOUNTS, BULK, COUNTERS, KEYS, Key, LATE, PAIRS, REGISTERS, SKEWS, SPARE, STORES};
+use crate::store::{change_id, range_id};
 
 /// Ids of a change set that names very much.
 const WIDE_IDS: u64 = 450;
 
 /// See the head of this file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Job {
     pub kind: JobKind,
     pub options: BeginOptions,
@@ -22,8 +24,10 @@ pub(crate) struct Job {
     pub in_two_steps: bool,
     /// It names one checkpoint too many at first, which has to be noticed.
     pub miscounts: bool,
-    /// Its change set names a range, or very much.
+    /// Its change set names very much.
     is_wide: bool,
+    /// If it is serializable and about registers, it reads all of them as one range.
+    reads_range: bool,
     pub ending: Ending,
     pub wanted_checkpoints: u32,
     /// Looked at or settled, for those who look.
@@ -33,6 +37,14 @@ pub(crate) struct Job {
     begins: u32,
     fence_ms: u64,
     inspects: Inspection,
+    /// It says who it is in this transaction.
+    pub label: Option<&'static str>,
+    /// The keys that it cleans, the store that it speaks for if any, and what it does for the one that holds nothing.
+    pub cleans: std::ops::Range<Key>,
+    pub speaks_for: Option<&'static str>,
+    spare: Spare,
+    /// How far it cleans.
+    pub clean: WritePointer,
     pub stage: Stage,
     pub tx: Option<WritePointer>,
     /// Its checkpoints.
@@ -40,6 +52,10 @@ pub(crate) struct Job {
     pub snapshot: Option<Arc<Snapshot>>,
     /// A snapshot without a transaction is good up to this time.
     pub reads_to_us: u64,
+    /// After this time it writes nothing any more: the server may take what it began for ended.
+    pub writes_to_us: u64,
+    /// What is recorded of a reader without a transaction.
+    pub told: Told,
     pub reads: Vec<Key>,
     pub values: Vec<i64>,
     pub writes: Vec<(Key, i64)>,
@@ -69,6 +85,14 @@ enum Inspection {
     Invalid,
 }
 
+/// What an operator does with the store that holds nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Spare {
+    Register,
+    Acknowledge,
+    Remove,
+}
+
 /// Where a worker goes on when it wakes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
@@ -76,6 +100,8 @@ pub(crate) enum Stage {
     Read(usize),
     /// Writes the key at this place, or is through with writing.
     Write(usize),
+    /// Cleans the store from this key on, or is through with cleaning.
+    Clean(Key),
     /// Makes a call once more.
     Again(Call),
 }
@@ -92,12 +118,19 @@ impl Job {
             }
             JobKind::Count => job.reads = vec![rng.usize(COUNTERS)],
             JobKind::Register => job.reads = (0..rng.usize(..3)).map(|_| rng.usize(REGISTERS)).collect(),
-            JobKind::Pair => {
-                let first = PAIRS.start + 2 * rng.usize(..PAIRS.len() / 2);
-                job.reads = vec![first, first + 1];
-            }
+            JobKind::Pair => job.reads = some_pair(rng, PAIRS),
+            JobKind::Skew => job.reads = some_pair(rng, SKEWS),
             JobKind::Late => job.reads = vec![rng.usize(LATE)],
-            JobKind::Bulk => {}
+            JobKind::Bulk | JobKind::Dump | JobKind::Reset => {}
+            JobKind::Clean => {
+                let (name, keys) = STORES[rng.usize(..STORES.len())].clone();
+                (job.speaks_for, job.cleans) = (Some(name), keys);
+            }
+            JobKind::Forget => job.cleans = 0..KEYS,
+            JobKind::Spare => {
+                job.speaks_for = Some(SPARE);
+                job.spare = [Spare::Register, Spare::Acknowledge, Spare::Acknowledge, Spare::Remove][rng.usize(..4)];
+            }
             JobKind::Read => job.reads = ACCOUNTS.collect(),
             JobKind::Fence => job.fence_ms = rng.u64(1..2_000),
             JobKind::Inspect => {
@@ -115,8 +148,10 @@ impl Job {
             deferred: kind == JobKind::Late,
             detached: rng.u8(..8) == 0,
         };
-        job.is_serializable = kind == JobKind::Pair || rng.u8(..4) == 0;
+        job.is_serializable = kind == JobKind::Pair || (kind != JobKind::Skew && rng.u8(..4) == 0);
+        job.label = rng.bool().then(|| kind.label());
         job.miscounts = rng.u8(..32) == 0;
+        job.reads_range = rng.u8(..3) == 0;
         job.is_wide = rng.u8(..knobs.wide_one_in) == 0;
         job.in_two_steps = kind != JobKind::Bulk && rng.u8(..6) == 0;
         job.wanted_checkpoints = if rng.u8(..6) == 0 { rng.u32(1..3) } else { 0 };
@@ -143,6 +178,7 @@ impl Job {
             in_two_steps: false,
             miscounts: false,
             is_wide: false,
+            reads_range: false,
             ending: Ending::Commit,
             wanted_checkpoints: 0,
             looks_at: None,
@@ -150,11 +186,18 @@ impl Job {
             begins: 1,
             fence_ms: 0,
             inspects: Inspection::Counters,
+            label: None,
+            cleans: 0..0,
+            speaks_for: None,
+            spare: Spare::Register,
+            clean: WritePointer(0),
             stage: Stage::Read(0),
             tx: None,
             further: Vec::new(),
             snapshot: None,
             reads_to_us: 0,
+            writes_to_us: 0,
+            told: Told::default(),
             reads: Vec::new(),
             values: Vec::new(),
             writes: Vec::new(),
@@ -163,6 +206,11 @@ impl Job {
             doubt: false,
             is_final: false,
         }
+    }
+
+    /// It cleans stores, and runs no transaction.
+    pub fn is_upkeep(&self) -> bool {
+        matches!(self.kind, JobKind::Clean | JobKind::Forget | JobKind::Spare)
     }
 
     pub fn first_call(&self) -> Call {
@@ -177,6 +225,13 @@ impl Job {
                 Inspection::Open => Call::List(ListKind::Open),
                 Inspection::Invalid => Call::List(ListKind::Invalid),
             },
+            (JobKind::Spare, _) if self.spare == Spare::Register => Call::Store(StoreRequest::Register { name: SPARE }),
+            (JobKind::Spare, _) if self.spare == Spare::Remove => Call::Store(StoreRequest::Remove { name: SPARE }),
+            (JobKind::Clean | JobKind::Forget | JobKind::Spare, _) => {
+                Call::Store(StoreRequest::Register { name: STORES[0].0 })
+            }
+            (JobKind::Dump, _) => Call::Image,
+            (JobKind::Reset, _) => Call::Reset,
             _ => Call::Begin(self.begins),
         }
     }
@@ -192,12 +247,21 @@ impl Job {
             JobKind::Count | JobKind::Late => vec![(self.reads[0], values[0] + 1)],
             JobKind::Register => some_of(rng, REGISTERS),
             JobKind::Bulk => some_of(rng, BULK),
-            JobKind::Pair => {
+            JobKind::Pair | JobKind::Skew => {
                 let mine = rng.usize(..2);
                 let value = if values[mine] > 0 && values[1 - mine] > 0 { 0 } else { 1 };
                 vec![(self.reads[mine], value)]
             }
-            JobKind::Read | JobKind::Stamps | JobKind::Look | JobKind::Fence | JobKind::Inspect => Vec::new(),
+            JobKind::Read
+            | JobKind::Stamps
+            | JobKind::Look
+            | JobKind::Fence
+            | JobKind::Inspect
+            | JobKind::Clean
+            | JobKind::Forget
+            | JobKind::Spare
+            | JobKind::Dump
+            | JobKind::Reset => Vec::new(),
         };
     }
 
@@ -212,7 +276,7 @@ impl Job {
         }
         if self.kind == JobKind::Register {
             self.changes.marks.push(range_id());
-            if self.is_serializable && self.is_wide {
+            if self.is_serializable && self.reads_range {
                 self.changes.reads.push(range_id());
             }
         } else if self.is_wide {
@@ -221,6 +285,12 @@ impl Job {
             self.changes.marks.extend((0..WIDE_IDS).map(|place| ChangeId::of(&(first + place).to_le_bytes())));
         }
     }
+}
+
+/// One of the pairs among these keys.
+fn some_pair(rng: &mut fastrand::Rng, keys: std::ops::Range<Key>) -> Vec<Key> {
+    let first = keys.start + 2 * rng.usize(..keys.len() / 2);
+    vec![first, first + 1]
 }
 
 /// One of the last, or one of them all, or one that never was.

@@ -1,5 +1,7 @@
 //! What is checked as it happens: answers, snapshots and reads, against the naive sequencer.
 
+mod upkeep;
+
 use std::sync::Arc;
 
 use seriatim_core::{CommitError, InvalidCause, Snapshot, Status, WritePointer};
@@ -64,7 +66,15 @@ impl World {
         self.probes.add(Probe::Survived, seen.survivors);
         self.probes.add(Probe::CommittedAfterRestart, seen.committed_after_restart);
         self.probes.add(Probe::InvalidTruncated, seen.truncated);
+        self.probes.add(Probe::Pruned, seen.pruned);
+        self.probes.add(Probe::PrunedUnaccounted, seen.forgotten_unaccounted);
+        self.probes.add(Probe::TruncatedBefore, seen.truncated_before);
+        self.probes.add(Probe::SpareRemoved, seen.stores_removed);
         self.landed.push(landed);
+        if seen.is_reset {
+            self.start_anew(&seen.forgotten);
+        }
+        self.judge_forgotten(&seen.forgotten)?;
         seen.orphans.iter().try_for_each(|tx| self.judge_orphan(*tx))
     }
 
@@ -100,15 +110,21 @@ impl World {
     }
 
     /// An answer, whoever still waits for it.
-    pub fn judge(&mut self, call: Call, heard: &Heard, facts: &Facts, step: u64, session: u64) -> Judged {
+    pub fn judge(&mut self, call: Call, heard: &Heard, facts: &Facts, step: u64) -> Judged {
         match (call, heard) {
             (Call::Begin(count), Heard::Begun(Ok((first, snapshot)))) => {
                 self.probes.hit_if(count > 1, Probe::BlockBegun);
                 let mut pointers = (first.0..first.0 + u64::from(count)).map(WritePointer);
-                pointers.try_for_each(|tx| self.judge_begun(tx, snapshot, facts, session))
+                pointers.try_for_each(|tx| self.judge_begun(tx, snapshot, facts))
             }
             (Call::Fence(_), Heard::Fenced(fenced)) => self.judge_fence(step, *fenced),
             (Call::State, Heard::State(state)) => self.judge_state(state, facts),
+            (Call::Reset, Heard::Reset(floor)) => self.judge_reset(*floor),
+            (Call::Store(_), Heard::Store(said)) => self.judge_store(said),
+            (Call::Image, Heard::Image(bytes, total)) => self.judge_image(bytes, *total, facts),
+            (Call::TruncateBefore(bound), Heard::TruncatedBefore(truncated)) => {
+                self.judge_truncated_before(bound, *truncated)
+            }
             (Call::List(kind), Heard::Listed(entries)) => self.judge_list(kind, entries),
             (Call::Snapshot, Heard::Snapshot(snapshot)) => self.judge_snapshot(snapshot, facts),
             (Call::Stamps(count), Heard::Stamps(Ok(first))) => self.judge_pointer(*first, count, facts),
@@ -152,6 +168,7 @@ impl World {
             let (told, theirs) = (facts.told_csn, state.durable_lsn);
             format!("the server counts {} commits of {told} to {csn}, {theirs} records of {lsn}", state.csn)
         })?;
+        self.judge_visible(state.visibility_bound)?;
         hold(self.reference.boots.contains(&state.boot), law::DURABLE, || {
             "a run that is not durable answers".to_owned()
         })
@@ -182,7 +199,9 @@ impl World {
     /// A check said that a commit would be refused.
     fn judge_advice(&mut self, tx: WritePointer, error: &CommitError, facts: &Facts) -> Judged {
         match error {
-            CommitError::Conflict { change_id, csn, winner, .. } => self.judge_winner(tx, *change_id, csn.0, *winner),
+            CommitError::Conflict { change_id, csn, winner, label, .. } => {
+                self.judge_winner(tx, *change_id, csn.0, *winner, label.as_deref())
+            }
             CommitError::NotInProgress { ended, .. } => self.judge_status(tx, *ended, facts),
             _ => Ok(()),
         }
@@ -201,7 +220,7 @@ impl World {
     }
 
     /// A transaction began.
-    fn judge_begun(&mut self, tx: WritePointer, snapshot: &Arc<Snapshot>, facts: &Facts, session: u64) -> Judged {
+    fn judge_begun(&mut self, tx: WritePointer, snapshot: &Arc<Snapshot>, facts: &Facts) -> Judged {
         hold(tx > snapshot.read_pointer, law::ABOVE, || {
             format!("{tx} was begun on a snapshot with read pointer {}", snapshot.read_pointer)
         })?;
@@ -213,7 +232,7 @@ impl World {
         drop(disk);
         self.probes.hit_if(is_stalled, Probe::Stalled);
         self.judge_snapshot(snapshot, facts)?;
-        self.reference.handed(tx, snapshot.csn.0, session)
+        self.reference.handed(tx, snapshot.csn.0, facts.session, facts.label)
     }
 
     /// Somebody was given pointers.
@@ -286,8 +305,8 @@ impl World {
     pub fn judge_refusal(&mut self, tx: WritePointer, error: &CommitError, facts: &Facts) -> Judged {
         let standing = self.reference.standing(tx);
         match error {
-            CommitError::Conflict { change_id, csn, winner, .. } => {
-                self.judge_winner(tx, change_id.to_owned(), csn.0, *winner)?;
+            CommitError::Conflict { change_id, csn, winner, label, .. } => {
+                self.judge_winner(tx, *change_id, csn.0, *winner, label.as_deref())?;
                 self.judge_refused(tx, standing)
             }
             CommitError::TooOld { snapshot, mark, .. } => {
@@ -311,7 +330,14 @@ impl World {
     }
 
     /// The winner of a conflict is durable, wrote what it says, and came after the loser began.
-    pub fn judge_winner(&mut self, tx: WritePointer, id: u64, csn: u64, winner: Option<WritePointer>) -> Judged {
+    fn judge_winner(
+        &mut self,
+        tx: WritePointer,
+        id: u64,
+        csn: u64,
+        winner: Option<WritePointer>,
+        label: Option<&str>,
+    ) -> Judged {
         self.probes.hit(Probe::Conflict);
         self.probes.hit_if(winner.is_none(), Probe::WinnerForgotten);
         let Some(committed) = csn.checked_sub(1).and_then(|place| self.reference.commits.get(place as usize)).copied()
@@ -325,6 +351,10 @@ impl World {
             format!("{tx} lost to commit {csn} of {committed}, and was told {winner:?}")
         })?;
         let known = &self.reference.transactions[&committed];
+        self.probes.hit_if(label.is_some(), Probe::LabelNamed);
+        hold(label.is_none() || label == known.label || known.session == 0, law::FIRST, || {
+            format!("{tx} lost to {committed}, labelled {:?}, and was told {label:?}", known.label)
+        })?;
         let wrote = known.submitted.as_ref().is_some_and(|submitted| {
             submitted.changes.writes.iter().chain(&submitted.changes.marks).any(|written| written.0 == id)
         });
@@ -347,7 +377,9 @@ impl World {
     /// Somebody was told where a transaction stands.
     pub fn judge_status(&mut self, tx: WritePointer, status: Status, facts: &Facts) -> Judged {
         let Some(known) = self.reference.transactions.get(&tx) else {
-            return hold(matches!(status, Status::Forgotten), law::OUTCOME, || {
+            // Whether a reset has dropped it is not known before the reset is durable.
+            let may_be_dropped = status == Status::Deciding && self.reference.upkeep.was_reset_asked();
+            return hold(status == Status::Forgotten || may_be_dropped, law::OUTCOME, || {
                 format!("{tx} never was, and is {status:?}")
             });
         };
@@ -357,6 +389,8 @@ impl World {
             Status::Committed(csn) => standing == Standing::Committed(csn.0),
             // It may have ended since.
             Status::Refused => standing == Standing::Refused || (standing.has_ended() && !is_committed),
+            // Its client rolled it back, and meanwhile every store had cleaned it: either is true.
+            Status::Aborted if known.wishes.abort && standing == Standing::Truncated => true,
             Status::Aborted => standing == Standing::Aborted,
             Status::Invalid(cause) => match standing {
                 Standing::Invalid(durable) => durable == cause,
@@ -365,6 +399,7 @@ impl World {
                 _ => false,
             },
             Status::Open | Status::Deciding => !facts.has_ended,
+            Status::Forgotten if tx < self.reference.upkeep.floor => true,
             Status::Forgotten => match standing {
                 Standing::Committed(_) | Standing::Aborted => {
                     self.probes.hit(Probe::OutcomeForgotten);
@@ -410,10 +445,14 @@ impl World {
 
     /// Bounds were published: nobody reads below them, in a transaction or through a snapshot alone.
     pub fn judge_bound(&self, bounds: &Bounds) -> Judged {
+        self.judge_visible(bounds.visible)
+    }
+
+    fn judge_visible(&self, bound: WritePointer) -> Judged {
         for (tx, snapshot, reads_to_us) in self.clients.iter().flat_map(|client| client.readers()) {
-            let (may_be_gone, bound) = match tx {
-                Some(tx) => (self.reference.standing(tx).is_none_or(Standing::has_ended), bounds.in_transactions),
-                None => (self.now() >= reads_to_us, bounds.for_all),
+            let may_be_gone = match tx {
+                Some(tx) => self.reference.standing(tx).is_none_or(Standing::has_ended),
+                None => self.now() >= reads_to_us,
             };
             hold(may_be_gone || bound <= snapshot.settled(), law::BOUND, || {
                 format!("bound {bound} passed {tx:?}, for whom {} is settled", snapshot.settled())

@@ -27,7 +27,7 @@ pub(crate) struct Knobs {
     /// How often each comes, against the others.
     pub mishaps: Vec<(Mishap, u32)>,
     pub jobs: Vec<(JobKind, u32)>,
-    /// One change set of so many names a range, or very much.
+    /// One change set of so many names very much.
     pub wide_one_in: u8,
     /// Deadlines that SHORT transactions ask for, in ms.
     pub timeout_ms: (u64, u64),
@@ -35,6 +35,8 @@ pub(crate) struct Knobs {
     pub call_us: u64,
     /// How long a server is down after a crash.
     pub down_us: (u64, u64),
+    /// Of 256: how often a write is on its way to the store for long.
+    pub late_writes: u8,
     /// Between two collections of garbage.
     pub collect_us: (u64, u64),
 }
@@ -70,6 +72,8 @@ pub(crate) enum Mishap {
     Quiet,
     /// Somebody connects and speaks nonsense.
     Noise,
+    /// More than a day passes for all clocks, and nobody does anything meanwhile.
+    Night,
 }
 
 /// What a worker may do next.
@@ -97,6 +101,34 @@ pub(crate) enum JobKind {
     Fence,
     /// Looks at the server's counters, or lists what is open or invalid.
     Inspect,
+    /// Decrements one of a pair, if the other allows it, and does not have checked what it read.
+    Skew,
+    /// Cleans one of the stores and says so.
+    Clean,
+    /// Cleans both stores and has everything invalid forgotten that they held.
+    Forget,
+    /// Registers a store that holds nothing, acknowledges for it, or removes it.
+    Spare,
+    /// Takes an image.
+    Dump,
+    /// Drops everything that is open or invalid: the store is emptied of it, and everybody starts anew.
+    Reset,
+}
+
+impl JobKind {
+    /// What a transaction for it may be labelled with.
+    pub fn label(self) -> &'static str {
+        match self {
+            JobKind::Transfer => "transfer",
+            JobKind::Count => "count",
+            JobKind::Register => "register",
+            JobKind::Pair => "pair",
+            JobKind::Skew => "skew",
+            JobKind::Late => "late",
+            JobKind::Bulk => "bulk",
+            _ => "upkeep",
+        }
+    }
 }
 
 impl Knobs {
@@ -117,7 +149,9 @@ impl Knobs {
             ..Limits::default()
         };
         let snapshot_age_ms = rng.u32(100..4_000);
-        let mut options = Options { limits, outcomes_max: 16 << rng.u32(..6), snapshot_age_ms, ..Options::default() };
+        let write_delay_ms = rng.u64(20..1_500);
+        let outcomes_max = 16 << rng.u32(..6);
+        let mut options = Options { limits, outcomes_max, snapshot_age_ms, write_delay_ms, ..Options::default() };
         if rng.u8(..8) == 0 {
             options.invalid_max = rng.u64(1..20);
         }
@@ -130,7 +164,7 @@ impl Knobs {
         Knobs {
             options,
             limits: ServerLimits {
-                grace_ms: rng.u64(50..3_000),
+                grace_ms: if rng.bool() { rng.u64(5..200) } else { rng.u64(50..3_000) },
                 connections_max: if rng.u8(..8) == 0 { clients + rng.usize(..3) } else { 1_000 },
                 ..ServerLimits::default()
             },
@@ -156,6 +190,7 @@ impl Knobs {
             timeout_ms: (20, 100 << rng.u32(..6)),
             call_us: rng.u64(50_000..5_000_000),
             down_us: (1_000, 100_000),
+            late_writes: [0, 6, 40][rng.usize(..3)],
             collect_us: (5_000, 200_000),
         }
     }
@@ -186,6 +221,7 @@ fn draw_mishaps(rng: &mut fastrand::Rng) -> Vec<(Mishap, u32)> {
         (Mishap::Freeze, 2),
         (Mishap::Quiet, 1),
         (Mishap::Noise, 3),
+        (Mishap::Night, 1),
     ];
     usual.into_iter().map(|(mishap, usual)| (mishap, weight(rng, usual))).collect()
 }
@@ -196,15 +232,24 @@ fn draw_jobs(rng: &mut fastrand::Rng) -> Vec<(JobKind, u32)> {
         (JobKind::Count, 10),
         (JobKind::Register, 8),
         (JobKind::Pair, 8),
-        (JobKind::Late, 4),
+        (JobKind::Late, 6),
         (JobKind::Bulk, 2),
         (JobKind::Read, 6),
         (JobKind::Stamps, 3),
         (JobKind::Look, 4),
         (JobKind::Fence, 1),
         (JobKind::Inspect, 2),
+        (JobKind::Skew, 4),
+        (JobKind::Clean, 4),
+        (JobKind::Forget, 1),
+        (JobKind::Spare, 1),
+        (JobKind::Dump, 1),
     ];
-    usual.into_iter().map(|(job, usual)| (job, weight(rng, usual))).collect()
+    let mut jobs: Vec<(JobKind, u32)> = usual.into_iter().map(|(job, usual)| (job, weight(rng, usual))).collect();
+    if rng.u8(..8) == 0 {
+        jobs.push((JobKind::Reset, 1));
+    }
+    jobs
 }
 
 /// Picks one by weight; the first if all weights are zero.

@@ -1,5 +1,6 @@
 //! What goes wrong, and when it is over.
 
+use seriatim_core::WRITES_WITHOUT_DEADLINE_MS;
 use seriatim_wal::FileName;
 use seriatim_wire::{Hello, Op, request};
 
@@ -24,6 +25,9 @@ pub(crate) struct Damage {
     /// There is another image than the one that it is in, if it is in one.
     pub leaves_image: bool,
 }
+
+/// The longest night.
+const NIGHT_MS_MAX: u64 = 30 * 3_600_000;
 
 /// A day, in ms.
 const DAY_MS: i64 = 24 * 3_600_000;
@@ -94,8 +98,21 @@ impl World {
                     self.wake_server((0, 1));
                 }
             }
+            Mishap::Night => self.pass_night()?,
             Mishap::Quiet => self.quiet_to_us = now + self.rng.u64(100_000..8_000_000),
         }
+        Ok(())
+    }
+
+    /// Everything stands still, and all clocks go on. What was on its way to the store is there long before morning.
+    fn pass_night(&mut self) -> Judged {
+        while let Some((write, _)) = self.under_way.first_key_value() {
+            self.land(*write)?;
+        }
+        self.clock.pass_to(self.now() + self.rng.u64(WRITES_WITHOUT_DEADLINE_MS..NIGHT_MS_MAX) * 1_000);
+        self.trouble_to_us = self.trouble_to_us.max(self.now());
+        self.probes.hit(Probe::Night);
+        self.note("night", &[]);
         Ok(())
     }
 

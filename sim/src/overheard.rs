@@ -11,8 +11,8 @@ const OVERDUE_TURNS: u64 = 2;
 
 /// Questions that wait for nothing.
 const AT_ONCE: [Op; 5] = [Op::Begin, Op::Snapshot, Op::Timestamps, Op::Status, Op::State];
-/// A walk over everything that is open: each turn makes one, and what was sent behind it waits with it.
-const WALK: Op = Op::List;
+/// Walks over everything that is open or invalid: each turn makes one, and what was sent behind it waits with it.
+const WALKS: [Op; 3] = [Op::List, Op::Image, Op::TruncateBefore];
 
 /// See the head of this file.
 pub(crate) struct Overheard {
@@ -69,7 +69,7 @@ impl Overheard {
         self.asked.extend(bytes);
         let mut mine = self.walks();
         while let Ok(Some(frame)) = self.asked.next_frame() {
-            if !AT_ONCE.iter().chain([&WALK]).any(|op| *op as u8 == frame.op) {
+            if !AT_ONCE.iter().chain(&WALKS).any(|op| *op as u8 == frame.op) {
                 continue;
             }
             let has_base = match Request::decode(&frame) {
@@ -104,14 +104,19 @@ impl Overheard {
     /// A question that should have been answered by this turn. A walk waits for the walks of others and no longer, and
     /// what stands behind it waits with it.
     pub fn overdue(&self, turn: u64) -> Option<Owed> {
-        let judged = self.owed.iter().position(Owed::is_walk).map_or(self.owed.len(), |place| place + 1);
+        let judged = match self.owed.iter().position(Owed::is_walk) {
+            None => self.owed.len(),
+            // Its answer waits for the disk, and nobody sees from outside when it was walked for.
+            Some(place) if self.owed[place].op == Op::TruncateBefore as u8 => place,
+            Some(place) => place + 1,
+        };
         self.owed[..judged].iter().find(|owed| owed.since + OVERDUE_TURNS + owed.walks < turn).copied()
     }
 }
 
 impl Owed {
     fn is_walk(&self) -> bool {
-        self.op == WALK as u8
+        WALKS.iter().any(|walk| *walk as u8 == self.op)
     }
 }
 

@@ -33,6 +33,7 @@ plants! {
     AbortOnDisconnect, "abort-on-disconnect": "what a lost client had open is aborted, though it may have written",
     ReturnIgnored, "return-ignored": "a session that comes back is taken for another one",
     RefusalSeenEarly, "refusal-seen-early": "a look tells of refusals before they are durable",
+    ResetSeenEarly, "reset-seen-early": "what a reset drops is said to be forgotten before it is durable",
     KeptBlock, "kept-block": "a pointer is kept for a later begin",
     StaleSnapshot, "stale-snapshot": "a begin is answered with a snapshot from before its bytes were read",
     BeginWaits, "begin-waits": "a begin waits for the disk",
@@ -47,6 +48,8 @@ plants! {
     HistoryForgotten, "history-forgotten": "commits before a restart are not checked against",
     ImageWithoutFloor, "image-without-floor": "nobody is too old for what only an image remembers",
     CutMiddle, "cut-middle": "recovery cuts at a damaged group though others follow it",
+    CleanEarly, "clean-early": "stores may clean what has ended, though its client may still write",
+    CleanedBeyond, "cleaned-beyond": "a store is taken to have cleaned more than it says",
     GarbageByPointer, "gc-by-pointer-order": "the visibility bound is the smallest open pointer",
 }
 
@@ -104,8 +107,20 @@ impl Plant for Planted {
         is_planted(PlantName::RefusalSeenEarly)
     }
 
+    fn reset_seen_early() -> bool {
+        is_planted(PlantName::ResetSeenEarly)
+    }
+
     fn bound_by_pointers() -> bool {
         is_planted(PlantName::GarbageByPointer)
+    }
+
+    fn clean_early() -> bool {
+        is_planted(PlantName::CleanEarly)
+    }
+
+    fn cleaned_beyond() -> bool {
+        is_planted(PlantName::CleanedBeyond)
     }
 
     fn extra_pointers() -> u32 {

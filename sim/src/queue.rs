@@ -28,6 +28,8 @@ pub(crate) enum Event {
     Wake { client: usize, worker: usize, step: u64 },
     /// A worker's call has taken too long, if it still waits for this.
     TimeOut { client: usize, worker: usize, step: u64 },
+    /// A write that was under way reaches the store.
+    Land { write: u64 },
     /// Something goes wrong somewhere.
     Mishap,
     /// The store collects garbage.

@@ -3,11 +3,15 @@
 //! It is fed every group at the moment it reaches the medium, in the order of the log, and judges each event as it comes.
 //! What the server answers and what its snapshots show is held against it.
 
+mod stores;
+
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 use seriatim_core::event::{Begin, Event, IdBytes};
 use seriatim_core::{ChangeId, ChangeSet, InvalidCause, Kind, SURVIVOR_TIMEOUT_MS_MIN, SequencerTime, WritePointer};
+
+pub(crate) use stores::Upkeep;
 
 use crate::law;
 use crate::log_reader::WrittenGroup;
@@ -24,7 +28,7 @@ pub(crate) enum Standing {
     Committed(u64),
     Aborted,
     Invalid(InvalidCause),
-    /// It was invalid, and its client had it forgotten.
+    /// It was invalid, and its client had it forgotten, or every store had cleaned it.
     Truncated,
 }
 
@@ -73,8 +77,10 @@ pub(crate) struct Known {
     pub checkpoints: Vec<WritePointer>,
     pub wishes: Wishes,
     pub submitted: Option<Submitted>,
-    /// The session that it was begun in.
+    /// The session that it was begun in, if its client was told.
     pub session: u64,
+    /// Its label, if its client was told.
+    pub label: Option<&'static str>,
     /// Runs when it began.
     pub boots: usize,
     /// How many had ended durably when it did.
@@ -94,6 +100,7 @@ impl Known {
             wishes: Wishes::default(),
             submitted: None,
             session: 0,
+            label: None,
             boots,
             ended_place: 0,
         }
@@ -127,6 +134,7 @@ pub(crate) struct Reference {
     pub sequencer_ms: u64,
     /// Runs of the server.
     pub boots: Vec<u64>,
+    pub upkeep: Upkeep,
 }
 
 /// What came of a group.
@@ -143,6 +151,13 @@ pub(crate) struct Seen {
     pub survivors_expired: u64,
     pub committed_after_restart: u64,
     pub truncated: u64,
+    pub truncated_before: u64,
+    pub pruned: u64,
+    pub forgotten_unaccounted: u64,
+    pub stores_removed: u64,
+    pub is_reset: bool,
+    /// All pointers of what nobody excludes any more from here on.
+    pub forgotten: Vec<WritePointer>,
     /// Whose client was taken for lost.
     pub orphans: Vec<WritePointer>,
 }
@@ -162,6 +177,7 @@ impl Reference {
             run_first: 0,
             sequencer_ms: 0,
             boots: Vec::new(),
+            upkeep: Upkeep::default(),
         }
     }
 
@@ -189,18 +205,20 @@ impl Reference {
     }
 
     /// A client was given this pointer, on a snapshot up to this commit.
-    pub fn handed(&mut self, tx: WritePointer, snapshot: u64, session: u64) -> Judged {
+    pub fn handed(&mut self, tx: WritePointer, snapshot: u64, session: u64, label: Option<&'static str>) -> Judged {
         if let Some(known) = self.transactions.get_mut(&tx) {
-            known.session = session;
+            (known.session, known.label) = (session, label);
             return hold(known.snapshot == snapshot, law::TABLE, || {
                 format!("{tx} was begun on snapshot {snapshot}, and the log says {}", known.snapshot)
             });
         }
         // The answer may come after the run that gave it: then that run's successor has counted it among the lost.
         let is_lost = tx.0 < self.run_first;
-        let known = Known { session, ..Known::new(Standing::Handed, snapshot, self.boots.len()) };
+        let known = Known { session, label, ..Known::new(Standing::Handed, snapshot, self.boots.len()) };
         let known = match is_lost {
             false => known,
+            // And that may have been forgotten.
+            true if tx.0 < self.upkeep.forgotten_below => Known { standing: Standing::Truncated, ..known },
             true => Known { standing: Standing::Invalid(InvalidCause::Unaccounted), kind: Kind::Long, ..known },
         };
         self.insert(tx, known);
@@ -292,19 +310,22 @@ impl Reference {
             Event::Start { boot, first, time } => self.start(*boot, *first, *time, seen),
             Event::Checkpoint { tx, pointer } => {
                 self.name(*pointer, 1)?;
+                if *pointer < self.upkeep.floor {
+                    return Ok(());
+                }
                 self.open(*tx, "given a checkpoint")?.checkpoints.push(*pointer);
                 Ok(())
             }
             Event::Truncate { tx } => {
                 seen.truncated += 1;
-                self.truncate(*tx)
+                self.truncate(*tx, seen)
             }
             Event::Tick { .. } | Event::Stop { .. } => Ok(()),
             Event::TruncateBefore { .. }
-            | Event::Reset { .. }
             | Event::StoreRegistered { .. }
             | Event::StoreCleaned { .. }
-            | Event::StoreRemoved { .. } => broken(law::TABLE, "an operator's event that nobody asked for"),
+            | Event::StoreRemoved { .. } => self.upkeep_event(event, seen),
+            Event::Reset { floor } => self.reset(*floor, seen),
         }
     }
 
@@ -325,7 +346,8 @@ impl Reference {
         })?;
         for tx in (begin.first.0..begin.first.0 + u64::from(begin.count)).map(WritePointer) {
             if let Some(known) = self.transactions.get(&tx) {
-                hold(known.standing == Standing::Handed, law::POINTERS, || {
+                let is_dropped = known.standing == Standing::Truncated && tx < self.upkeep.floor;
+                hold(known.standing == Standing::Handed || is_dropped, law::POINTERS, || {
                     format!("{tx} begins a second time, after {:?}", known.standing)
                 })?;
                 hold(known.snapshot == snapshot, law::TABLE, || {
@@ -334,8 +356,9 @@ impl Reference {
             } else {
                 self.insert(tx, Known::new(Standing::Open, snapshot, self.boots.len()));
             }
+            let is_dropped = tx < self.upkeep.floor;
             let known = self.transactions.get_mut(&tx).expect("it was just put there");
-            known.standing = Standing::Open;
+            known.standing = if is_dropped { Standing::Truncated } else { Standing::Open };
             (known.kind, known.deadline) = (begin.kind, begin.deadline);
             (known.deferred, known.detached) = (begin.deferred, begin.detached);
         }
@@ -460,10 +483,12 @@ impl Reference {
         Ok(())
     }
 
-    fn truncate(&mut self, tx: WritePointer) -> Judged {
+    fn truncate(&mut self, tx: WritePointer, seen: &mut Seen) -> Judged {
         let Some(known) = self.transactions.get(&tx) else { return Ok(()) };
         hold(known.wishes.truncate, law::ROLLED_BACK, || format!("{tx} is forgotten, and nobody asked"))?;
-        if matches!(known.standing, Standing::Invalid(_)) {
+        // What is unaccounted is of many clients, and one of them has no word for the others.
+        if matches!(known.standing, Standing::Invalid(cause) if cause != InvalidCause::Unaccounted) {
+            seen.forgotten.extend(known.checkpoints.iter().chain([&tx]));
             self.end(tx, Standing::Truncated);
         }
         Ok(())

@@ -248,28 +248,15 @@ impl World {
         Ok(())
     }
 
-    /// What the store may go by. Nobody knows who reads through a snapshot alone, so what was settled when the oldest of those
-    /// that are still good was taken bounds it as well.
+    /// How far the store may collect garbage, and a snapshot that tells what counts.
     pub fn bounds(&mut self) -> Option<Bounds> {
-        let (now, server) = (self.clock.now_us(), self.server.as_mut()?);
-        let (in_transactions, snapshot) = server.pipeline.visibility_bound();
-        let good_us = u64::from(self.knobs.options.snapshot_age_ms) * 1_000 + 1_000_000;
-        self.settled.push_back((now, snapshot.settled()));
-        while self.settled.get(1).is_some_and(|(at_us, _)| at_us + good_us < now) {
-            self.settled.pop_front();
-        }
-        // What was settled before the first look is not known.
-        let (at_us, settled) = self.settled[0];
-        let for_all = if at_us + good_us < now { in_transactions.min(settled) } else { WritePointer(0) };
-        Some(Bounds { in_transactions, for_all, snapshot })
+        let (visible, snapshot) = self.server.as_mut()?.pipeline.visibility_bound();
+        Some(Bounds { visible, snapshot })
     }
 }
 
-/// What is settled, and a snapshot that tells what of it counts.
+/// What every reader there is has settled, and a snapshot that tells what of it counts.
 pub(crate) struct Bounds {
-    /// For everybody who reads in a transaction.
-    pub in_transactions: WritePointer,
-    /// For everybody.
-    pub for_all: WritePointer,
+    pub visible: WritePointer,
     pub snapshot: Arc<Snapshot>,
 }

@@ -23,8 +23,15 @@ pub(crate) const PAIRS: Range<Key> = 20..24;
 pub(crate) const LATE: Range<Key> = 24..28;
 /// Written by LONG transactions, which nobody checks for conflicts.
 pub(crate) const BULK: Range<Key> = 28..32;
+/// Pairs as above, written by transactions that are not serializable: both of a pair may come to be zero.
+pub(crate) const SKEWS: Range<Key> = 32..36;
 /// All of them.
-pub(crate) const KEYS: usize = 32;
+pub(crate) const KEYS: usize = 36;
+
+/// The keys are in two stores, which register by these names and clean each for itself.
+pub(crate) const STORES: [(&str, Range<Key>); 2] = [("left", 0..18), ("right", 18..KEYS)];
+/// A store that holds nothing, comes and goes, and counts all the same.
+pub(crate) const SPARE: &str = "spare";
 
 /// What every account starts with.
 pub(crate) const DEPOSIT: i64 = 100;
@@ -33,7 +40,7 @@ pub(crate) const DEPOSIT: i64 = 100;
 pub(crate) fn first_value(key: Key) -> i64 {
     match key {
         _ if ACCOUNTS.contains(&key) => DEPOSIT,
-        _ if PAIRS.contains(&key) => 1,
+        _ if PAIRS.contains(&key) || SKEWS.contains(&key) => 1,
         _ => 0,
     }
 }
@@ -84,6 +91,26 @@ impl Store {
     /// A rollback takes its version away.
     pub fn remove(&mut self, key: Key, pointer: WritePointer) {
         self.versions[key].retain(|version| version.pointer != pointer);
+    }
+
+    /// All versions of all keys.
+    pub fn versions(&self) -> impl Iterator<Item = &Version> {
+        self.versions.iter().flatten()
+    }
+
+    /// Takes these versions away, of whatever keys.
+    pub fn remove_all(&mut self, pointers: &[WritePointer]) {
+        for versions in &mut self.versions {
+            versions.retain(|version| !pointers.contains(&version.pointer));
+        }
+    }
+
+    /// Takes the versions of a key away that are at or below the bound and that the snapshot holds invalid; how many.
+    pub fn clean(&mut self, key: Key, bound: WritePointer, snapshot: &Snapshot) -> u64 {
+        let versions = &mut self.versions[key];
+        let before = versions.len();
+        versions.retain(|version| version.pointer > bound || !snapshot.invalid.contains(version.pointer));
+        (before - versions.len()) as u64
     }
 
     /// Takes what no reader can need: of the versions up to the bound, whose fate is known to the snapshot, all but the

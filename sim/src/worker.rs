@@ -4,6 +4,7 @@
 //! come after), and they are rolled back only when it is known for good that the commit did not happen.
 
 mod answers;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -13,9 +14,10 @@ use crate::client::Call;
 use crate::job::{Ending, Job, Stage};
 use crate::knobs::JobKind;
 use crate::law;
+use crate::probes::Probe;
 use crate::queue::Event;
 use crate::reference::{Standing, Submitted, Write};
-use crate::store::{ACCOUNTS, DEPOSIT, PAIRS, Version, first_value};
+use crate::store::{ACCOUNTS, DEPOSIT, Version, first_value};
 use crate::verdict::{Judged, hold};
 use crate::world::{Phase, World};
 
@@ -68,6 +70,10 @@ impl Worker {
         self.job.as_ref().map(|job| job.options).unwrap_or_default()
     }
 
+    pub fn label(&self) -> Option<&'static str> {
+        self.job.as_ref().and_then(|job| job.label)
+    }
+
     pub fn changes(&self) -> &ChangeSet {
         &self.job.as_ref().expect("who commits has a job").changes
     }
@@ -82,6 +88,14 @@ impl Worker {
     pub fn reader(&self) -> Option<(Option<WritePointer>, &Arc<Snapshot>, u64)> {
         let job = self.job.as_ref()?;
         Some((job.tx, job.snapshot.as_ref()?, job.reads_to_us))
+    }
+
+    /// Its transaction, while it may still write.
+    pub fn writer(&self) -> Option<(WritePointer, u64)> {
+        // Who asks for its end is through with writing.
+        let job = self.job.as_ref().filter(|_| matches!(self.call, None | Some(Call::Checkpoint(..))))?;
+        let job = Some(job).filter(|job| matches!(job.stage, Stage::Read(_) | Stage::Write(_)))?;
+        Some((job.tx?, job.writes_to_us))
     }
 
     pub fn describe(&self) -> String {
@@ -127,6 +141,21 @@ impl World {
         }
     }
 
+    /// What a reset has dropped is nowhere any more: whoever ran anything has been stopped, and the store is emptied of it.
+    pub fn start_anew(&mut self, dropped: &[WritePointer]) {
+        self.note("reset", &[("dropped", dropped.len() as u64)]);
+        self.probes.hit(Probe::Reset);
+        self.store.remove_all(dropped);
+        self.under_way.retain(|_, (tx, _)| !dropped.contains(tx));
+        for client in 0..self.clients.len() {
+            for worker in 0..self.knobs.workers {
+                if self.worker(client, worker).call != Some(Call::Reset) {
+                    self.rest(client, worker);
+                }
+            }
+        }
+    }
+
     /// Everybody else is through, and one looks at what is left.
     pub fn last_call(&mut self, client: usize, worker: usize) {
         self.call_now(client, worker, Call::Snapshot);
@@ -161,11 +190,12 @@ impl World {
                 self.go_on(client, worker, Stage::Write(0), think_us);
                 Ok(())
             }
-            Stage::Write(place) if place < job.writes.len() => {
-                self.write(client, worker, place);
+            Stage::Write(place) if place < job.writes.len() => self.write(client, worker, place),
+            Stage::Write(_) => self.end_job(client, worker),
+            Stage::Clean(key) => {
+                self.clean(client, worker, key);
                 Ok(())
             }
-            Stage::Write(_) => self.end_job(client, worker),
             Stage::Again(call) => {
                 self.call_now(client, worker, call);
                 Ok(())
@@ -208,6 +238,11 @@ impl World {
             }
         } else {
             self.judge_read(key, &snapshot, found)?;
+            let version = found.map(|version| version.pointer);
+            match tx {
+                Some(tx) => self.recorder.read(tx, key, version),
+                None => self.job(client, worker).told.reads.push((key, version)),
+            }
         }
         self.job(client, worker).values.push(found.map_or(first_value(key), |version| version.value));
         Ok(())
@@ -220,6 +255,8 @@ impl World {
         let (count, is_final) = (job.values.len(), job.is_final);
         let expected = DEPOSIT * count as i64;
         hold(sum == expected && count == ACCOUNTS.len(), law::READ, || format!("{count} accounts sum up to {sum}"))?;
+        let told = std::mem::take(&mut self.job(client, worker).told);
+        self.recorder.reader(told);
         if is_final {
             let snapshot = self.job(client, worker).snapshot.clone().expect("whoever reads has a snapshot");
             // What a dead client had sent may have arrived, and committed, meanwhile: then one looks again.
@@ -235,29 +272,46 @@ impl World {
     fn plan_writes(&mut self, client: usize, worker: usize) -> Judged {
         let mut rng = self.rng.fork();
         let job = self.job(client, worker);
-        let is_pair = job.kind == JobKind::Pair && PAIRS.contains(&job.reads[0]);
+        let (is_pair, is_skew) = (job.kind == JobKind::Pair, job.kind == JobKind::Skew);
         job.plan_writes(&mut rng);
         let (values, tx) = (job.values.clone(), job.tx);
         let is_open = tx.and_then(|tx| self.reference.standing(tx)) == Some(Standing::Open);
+        self.probes.hit_if(is_skew && is_open && values == [0, 0], Probe::WriteSkew);
         hold(!is_pair || !is_open || values != [0, 0], law::FIRST, || "both of a pair are used up".to_owned())
     }
 
-    fn write(&mut self, client: usize, worker: usize, place: usize) {
-        let think_us = self.knobs.think_us;
+    fn write(&mut self, client: usize, worker: usize, place: usize) -> Judged {
+        let (think_us, now) = (self.knobs.think_us, self.now());
         let job = self.job(client, worker);
         let tx = job.tx.expect("whoever writes has a transaction");
         if place > 0 && job.wanted_checkpoints > job.further.len() as u32 {
             let call = Call::Checkpoint(tx, job.further.len() as u32 + 1);
-            return self.call_now(client, worker, call);
+            self.call_now(client, worker, call);
+            return Ok(());
         }
+        let is_deferred = job.options.deferred;
+        if !is_deferred && now >= job.writes_to_us {
+            self.probes.hit(Probe::TimeOver);
+            self.roll_back(client, worker, tx);
+            return Ok(());
+        }
+        let job = self.job(client, worker);
         let (key, value) = job.writes[place];
         let pointer = job.further.last().copied().unwrap_or(tx);
         let version = Version { pointer, value };
-        job.written.push(Write { key, version });
-        if !job.options.deferred {
+        let write = Write { key, version };
+        job.written.push(write);
+        let mut on_its_way_us = 0;
+        if !is_deferred && self.rng.u8(..) < self.knobs.late_writes {
+            on_its_way_us = self.rng.u64(1_000..=self.knobs.options.write_delay_ms * 1_000);
+            self.send_write(tx, write, now + on_its_way_us);
+        } else if !is_deferred {
+            self.judge_write(tx, pointer)?;
             self.store.write(key, version);
         }
-        self.go_on(client, worker, Stage::Write(place + 1), think_us);
+        let (from, to) = think_us;
+        self.go_on(client, worker, Stage::Write(place + 1), (on_its_way_us + from, on_its_way_us + to));
+        Ok(())
     }
 
     fn end_job(&mut self, client: usize, worker: usize) -> Judged {
@@ -268,7 +322,8 @@ impl World {
                 job.gather_changes();
                 let (changes, writes) = (job.changes.clone(), job.written.clone());
                 let call = if job.in_two_steps { Call::Check(tx) } else { Call::Commit(tx, false) };
-                let told_csn = self.told_csn;
+                let (told_csn, now) = (self.told_csn, self.now());
+                self.recorder.asked(tx, now);
                 if let Some(known) = self.reference.known_mut(tx) {
                     known.submitted = Some(Submitted { changes, writes, told_csn });
                 }
@@ -283,6 +338,7 @@ impl World {
 
     /// Takes its writes away again, and says so.
     fn roll_back(&mut self, client: usize, worker: usize, tx: WritePointer) {
+        self.recorder.ended(tx, None, self.clock.now_us());
         for Write { key, version } in std::mem::take(&mut self.job(client, worker).written) {
             self.store.remove(key, version.pointer);
         }
@@ -307,7 +363,9 @@ impl World {
             | Call::Status(_)
             | Call::Fence(_)
             | Call::State
-            | Call::List(_) => self.rest(client, worker),
+            | Call::List(_)
+            | Call::Image
+            | Call::Reset => self.rest(client, worker),
             call => self.call_now(client, worker, call),
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The whole house on one thread: a server, its disk, its clients, the network between them, and time.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,7 +15,8 @@ use crate::mishaps::Damage;
 use crate::plants::{PlantName, is_planted};
 use crate::probes::{Probe, Probes};
 use crate::queue::{Event, Queue};
-use crate::reference::Reference;
+use crate::recorder::Recorder;
+use crate::reference::{Reference, Write};
 use crate::server::Server;
 use crate::store::Store;
 use crate::trace::Trace;
@@ -89,6 +90,7 @@ pub(crate) struct World {
     pub clients: Vec<Client>,
     pub store: Store,
     pub reference: Reference,
+    pub recorder: Recorder,
     /// A write whose fate only the next run's log will tell.
     pub unsure: Option<Landed>,
     pub was_unsure: bool,
@@ -98,6 +100,9 @@ pub(crate) struct World {
     pub landed: Vec<Landed>,
     /// What is damaged now.
     pub damaged: Option<Damage>,
+    /// Writes that have left their client and have not reached the store, by number.
+    pub under_way: BTreeMap<u64, (WritePointer, Write)>,
+    pub last_write: u64,
     /// What was open when a worker asked for a fence, by the step it waits for.
     pub fences: FxHashMap<u64, Vec<WritePointer>>,
     /// The greatest commit that anybody was told of, and the greatest pointer that anybody has.
@@ -114,8 +119,6 @@ pub(crate) struct World {
     pub trouble_to_us: u64,
     /// Until then the disk is full.
     pub full_to_us: u64,
-    /// What was settled when, for who reads through a snapshot alone.
-    pub settled: VecDeque<(u64, WritePointer)>,
     pub events: u64,
     pub steps: u64,
 }
@@ -162,11 +165,14 @@ impl World {
             is_done: false,
             store: Store::new(),
             reference: Reference::new(),
+            recorder: Recorder::default(),
             unsure: None,
             was_unsure: false,
             given: FxHashSet::default(),
             landed: Vec::new(),
             damaged: None,
+            under_way: BTreeMap::new(),
+            last_write: 0,
             fences: FxHashMap::default(),
             told_csn: 0,
             told_pointer: 0,
@@ -177,7 +183,6 @@ impl World {
             quiet_to_us: 0,
             trouble_to_us: 0,
             full_to_us: 0,
-            settled: VecDeque::new(),
             events: 0,
             steps: 0,
             clock,
@@ -223,6 +228,8 @@ impl World {
                 return self.judge_unfinished();
             }
         }
+        let skews = self.recorder.judge(&self.reference)?;
+        self.probes.add(Probe::SkewAllowed, skews);
         Ok(())
     }
 
@@ -255,6 +262,7 @@ impl World {
             Event::Flush { client } => self.flush(client),
             Event::Wake { client, worker, step } => self.wake(client, worker, step),
             Event::TimeOut { client, worker, step } => self.time_out(client, worker, step),
+            Event::Land { write } => self.land(write),
             Event::Mishap => self.mishap(),
             Event::Collect => self.collect(),
         }
@@ -291,6 +299,22 @@ impl World {
         }
     }
 
+    /// A write leaves its client, and reaches the store in its time.
+    pub fn send_write(&mut self, tx: WritePointer, write: Write, at_us: u64) {
+        self.last_write += 1;
+        self.under_way.insert(self.last_write, (tx, write));
+        self.queue.push(at_us, Event::Land { write: self.last_write });
+    }
+
+    /// A write reaches the store.
+    pub fn land(&mut self, write: u64) -> Judged {
+        let Some((tx, Write { key, version })) = self.under_way.remove(&write) else { return Ok(()) };
+        self.note("late write", &[("tx", tx.0), ("key", key as u64)]);
+        self.judge_write(tx, version.pointer)?;
+        self.store.write(key, version);
+        Ok(())
+    }
+
     /// The store takes away what no reader needs, by the published bound.
     fn collect(&mut self) -> Judged {
         let at = self.within(self.knobs.collect_us);
@@ -298,7 +322,7 @@ impl World {
         let Some(bounds) = self.bounds() else { return Ok(()) };
         self.judge_bound(&bounds)?;
         let before = self.store.collected;
-        self.store.collect(bounds.for_all, &bounds.snapshot);
+        self.store.collect(bounds.visible, &bounds.snapshot);
         self.probes.hit_if(self.store.collected > before, Probe::GarbageCollected);
         Ok(())
     }

@@ -20,7 +20,7 @@ fn assert_all_is_well(campaign: &Campaign) {
 
 #[test]
 fn every_law_holds() {
-    assert_all_is_well(&campaign(1, 80));
+    assert_all_is_well(&campaign(1, 200));
 }
 
 #[test]

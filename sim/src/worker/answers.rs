@@ -1,6 +1,6 @@
 //! What a worker makes of its answers, by the rules of the product.
 
-use seriatim_core::{BeginError, CommitError, Full, InvalidCause, Kind, Status, WritePointer};
+use seriatim_core::{BeginError, CommitError, CommitNumber, Full, InvalidCause, Kind, Status, WritePointer};
 use seriatim_wire::ErrorCode;
 
 use crate::client::{Call, Heard};
@@ -8,10 +8,14 @@ use crate::job::Stage;
 use crate::knobs::JobKind;
 use crate::law;
 use crate::probes::Probe;
+use crate::recorder::Told;
 use crate::reference::Write;
 use crate::store::range_id;
 use crate::verdict::{Judged, broken, hold};
 use crate::world::{Phase, World};
+
+/// What a careful client leaves of its time, for clocks that count in whole ms.
+const DEADLINE_MARGIN_MS: u64 = 2;
 
 impl World {
     /// An answer, which may be to a call that nobody waits for any more.
@@ -20,12 +24,23 @@ impl World {
         if state.step != step || state.call != Some(call) {
             return Ok(());
         }
-        let think_us = self.knobs.think_us;
+        let (think_us, now) = (self.knobs.think_us, self.now());
         match (call, heard) {
             (_, Heard::Error(code, asked)) => self.refused_by_server(client, worker, call, code, asked),
             (Call::Begin(_), Heard::Begun(Ok((tx, snapshot)))) => {
                 let winner = std::mem::take(&mut self.worker(client, worker).saw_winner);
                 self.probes.hit_if(winner > 0 && snapshot.csn.0 >= winner, Probe::RetrySawWinner);
+                let asked_us = self.worker(client, worker).asked_us;
+                let limits = &self.knobs.options.limits;
+                let (short_ms, long_ms) = (limits.short_timeout_ms, limits.long_timeout_ms);
+                let job = self.job(client, worker);
+                let usual_ms = if job.options.kind == Kind::Long { long_ms } else { short_ms };
+                let timeout_ms = job.options.timeout_ms.unwrap_or(usual_ms);
+                job.writes_to_us = asked_us + timeout_ms.saturating_sub(DEADLINE_MARGIN_MS) * 1_000;
+                if !matches!(job.kind, JobKind::Bulk | JobKind::Late) {
+                    let told = Told::new(&snapshot, job.is_serializable, (asked_us, now));
+                    self.recorder.begun(tx, told);
+                }
                 let job = self.job(client, worker);
                 (job.tx, job.snapshot) = (Some(tx), Some(snapshot));
                 self.go_on(client, worker, Stage::Read(0), think_us);
@@ -33,10 +48,18 @@ impl World {
             (Call::Begin(_), Heard::Begun(Err(error))) | (Call::Stamps(_), Heard::Stamps(Err(error))) => {
                 self.begin_refused(client, worker, call, error)?;
             }
+            (Call::Store(asked), Heard::Store(said)) => self.store_answered(client, worker, &asked, said)?,
+            (Call::Snapshot, Heard::Snapshot(snapshot)) if self.job(client, worker).is_upkeep() => {
+                self.begin_cleaning(client, worker, snapshot);
+            }
+            (Call::List(_), Heard::Listed(entries)) if self.job(client, worker).kind == JobKind::Forget => {
+                self.bound_forgetting(client, worker, &entries);
+            }
             (Call::Snapshot, Heard::Snapshot(snapshot)) => {
                 let asked_us = self.worker(client, worker).asked_us;
                 let reads_to_us = asked_us + u64::from(self.knobs.options.snapshot_age_ms) * 1_000;
                 let job = self.job(client, worker);
+                job.told = Told::new(&snapshot, false, (asked_us, now));
                 (job.snapshot, job.reads_to_us) = (Some(snapshot), reads_to_us);
                 self.go_on(client, worker, Stage::Read(0), think_us);
             }
@@ -50,7 +73,8 @@ impl World {
                 CommitError::Overloaded(_) => self.pause(client, worker, call),
                 _ => self.call_now(client, worker, Call::Commit(tx, false)),
             },
-            (Call::Checkpoint(..), Heard::Checkpoint(Ok(pointer))) => {
+            (Call::Checkpoint(tx, _), Heard::Checkpoint(Ok(pointer))) => {
+                self.recorder.checkpoint(tx, pointer);
                 let job = self.job(client, worker);
                 job.further.push(pointer);
                 let place = job.written.len();
@@ -60,18 +84,20 @@ impl World {
                 CommitError::Overloaded(_) => self.pause(client, worker, call),
                 _ => self.roll_back(client, worker, tx),
             },
-            (Call::Commit(tx, _), Heard::Committed(Ok(_))) => {
+            (Call::Commit(tx, _), Heard::Committed(Ok(csn))) => {
                 hold(!self.job(client, worker).miscounts, law::TABLE, || {
                     format!("{tx} committed, and its client did not know how many checkpoints it has")
                 })?;
-                self.committed(client, worker, tx);
+                self.committed(client, worker, tx, csn);
             }
             (Call::Commit(tx, _), Heard::Committed(Err(error))) => {
                 self.commit_refused(client, worker, tx, call, error)?
             }
             (Call::Settle(tx), Heard::Status(status)) => self.settled(client, worker, tx, status),
             (Call::Abort(tx), Heard::Status(status)) => self.aborted(client, worker, tx, status)?,
-            (Call::Invalidate(_) | Call::Truncate(_), _) => self.rest(client, worker),
+            (Call::Invalidate(_) | Call::Truncate(_) | Call::TruncateBefore(_) | Call::Image | Call::Reset, _) => {
+                self.rest(client, worker)
+            }
             (call, heard) => return broken(law::PROTOCOL, format!("{call:?} was answered {heard:?}")),
         }
         Ok(())
@@ -84,6 +110,8 @@ impl World {
         self.probes.hit_if(is_ring, Probe::RingFull);
         let in_doubt = self.worker(client, worker).job.as_ref().is_some_and(|job| job.doubt);
         match call {
+            // A reset that came in between is one too.
+            Call::Reset => self.rest(client, worker),
             Call::Commit(tx, _) if in_doubt => self.pause(client, worker, Call::Settle(tx)),
             call => self.pause(client, worker, call),
         }
@@ -108,7 +136,8 @@ impl World {
         }
     }
 
-    fn committed(&mut self, client: usize, worker: usize, tx: WritePointer) {
+    fn committed(&mut self, client: usize, worker: usize, tx: WritePointer, csn: CommitNumber) {
+        self.recorder.ended(tx, Some(csn.0), self.clock.now_us());
         let job = self.job(client, worker);
         let (is_deferred, written) = (job.options.deferred, std::mem::take(&mut job.written));
         let facts = (job.options.kind, job.further.len());
@@ -168,10 +197,10 @@ impl World {
     fn commit_after_end(&mut self, client: usize, worker: usize, tx: WritePointer, ended: Status) -> Judged {
         let doubt = self.job(client, worker).doubt;
         match ended {
-            Status::Committed(_) => {
+            Status::Committed(csn) => {
                 hold(doubt, law::OUTCOME, || format!("{tx} had committed before it was asked for"))?;
                 self.probes.hit(Probe::RepeatedCommitted);
-                self.committed(client, worker, tx);
+                self.committed(client, worker, tx, csn);
             }
             Status::Refused | Status::Aborted | Status::Invalid(_) => {
                 self.probes.hit(if doubt { Probe::RepeatedRefused } else { Probe::LateCommitRefused });
@@ -188,9 +217,9 @@ impl World {
         match status {
             // Whose it is has not said that it is rolled back.
             _ if self.job(client, worker).kind == JobKind::Look => self.rest(client, worker),
-            Status::Committed(_) => {
+            Status::Committed(csn) => {
                 self.probes.hit(Probe::SettledCommitted);
-                self.committed(client, worker, tx);
+                self.committed(client, worker, tx, csn);
             }
             Status::Refused | Status::Aborted | Status::Invalid(_) => {
                 self.probes.hit(Probe::SettledOpen);
@@ -205,8 +234,8 @@ impl World {
             Status::Committed(csn) => {
                 return broken(law::OUTCOME, format!("{tx} was rolled back, and had committed as {csn}"));
             }
-            // To name the first pointer of what a crash left unaccounted would forget all of it.
-            Status::Invalid(cause) if cause != InvalidCause::Unaccounted && self.once_in(2) => {
+            Status::Invalid(cause) if self.once_in(2) => {
+                self.probes.hit_if(cause == InvalidCause::Unaccounted, Probe::UnaccountedNamed);
                 let is_long = self.job(client, worker).options.kind == Kind::Long;
                 self.probes.hit_if(is_long, Probe::LongAborted);
                 // Nothing of it stands any more, so it may be forgotten.
