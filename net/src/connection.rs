@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     pub waiting: usize,
     /// More may be waiting in the socket than was read.
     pub has_more: bool,
+    /// A frame of it waits for the next turn. Until that is decided nothing more is read, so that what waits is bounded.
+    pub is_paused: bool,
     /// It was read from since housekeeping last looked.
     pub was_read: bool,
     /// It has begun transactions.
@@ -68,6 +70,7 @@ impl Connection {
             sent: 0,
             waiting: 0,
             has_more: false,
+            is_paused: false,
             was_read: false,
             has_begun: false,
             has_ended: false,

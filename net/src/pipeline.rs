@@ -237,7 +237,7 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
     fn read(&mut self) {
         for id in &self.ready {
             let Some(connection) = self.connections.get_mut(id) else { continue };
-            if !connection.may_read() {
+            if connection.is_paused || !connection.may_read() {
                 continue;
             }
             connection.was_read = true;
@@ -259,19 +259,25 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
         }
         self.has_walked = false;
         let ready = std::mem::take(&mut self.ready);
+        // Whoever waits for a walk comes before all that have had theirs, so that nobody waits for ever.
+        let mut later = Vec::new();
         for id in ready {
             let Some(mut connection) = self.connections.remove(&id) else { continue };
+            let had_walked = self.has_walked;
             let is_paused = self.decide_frames(&mut connection);
+            connection.is_paused = is_paused;
             connection.has_more |= is_paused;
             if connection.has_ended && !is_paused && connection.phase != Phase::Ending {
                 self.end(&mut connection);
             }
             if connection.has_more && connection.phase != Phase::Ending {
-                self.ready.push(id);
+                let waits_for_a_walk = is_paused && had_walked;
+                if waits_for_a_walk { self.ready.push(id) } else { later.push(id) }
             }
             self.touched.insert(id);
             self.connections.insert(id, connection);
         }
+        self.ready.append(&mut later);
     }
 
     /// True if it left a frame for the next turn. A list and its like walk over everything that is open or invalid, so each

@@ -634,6 +634,34 @@ fn many_lists_delay_the_others_by_one_walk_and_lose_nothing() {
     }
 }
 
+/// One client's walks, sent without end, must not keep those of others away for ever, nor pile up in memory unread.
+#[test]
+fn a_flood_of_lists_starves_nobody_and_is_not_read_ahead() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let (flooder, other) = (house.connect(7), house.connect(8));
+    let asked = ListRequest { kind: ListKind::Open, after: WritePointer(0), max: 1 };
+    let flood = |house: &mut House| {
+        for _ in 0..50 {
+            house.send(flooder, |out, id| request::list(out, id, &asked));
+        }
+    };
+    flood(&mut house);
+    house.turn();
+    let list = house.send(other, |out, id| request::list(out, id, &asked));
+    let begin = house.send_begin(other, BeginOptions::default(), 1);
+    for _ in 0..3 {
+        flood(&mut house);
+        house.turn();
+    }
+    assert!(house.has_reply(other, list), "every second walk is its own");
+    assert!(house.has_reply(other, begin), "and what it sent behind that");
+    let unread = house.unread(flooder);
+    flood(&mut house);
+    house.turn();
+    assert!(house.unread(flooder) > unread, "what waits for its walk is enough to have in memory");
+}
+
 fn status_now(house: &mut House, connection: ConnectionId, id: u64) -> Option<Status> {
     house.reply(connection, id, |reply| match reply {
         Reply::Status(mut statuses) | Reply::Settle(mut statuses) => statuses.next().expect("one status"),

@@ -288,6 +288,11 @@ impl<P: Plant> House<P> {
         network.events.push(NetworkEvent::Readable(id));
     }
 
+    /// Bytes that a client has sent and the server has not read.
+    pub fn unread(&mut self, connection: ConnectionId) -> usize {
+        self.pipeline.network().pipes[&connection].to_server.len()
+    }
+
     /// Sends a request without waiting for anything; its id.
     pub fn send(&mut self, connection: ConnectionId, write: impl FnOnce(&mut Vec<u8>, u64)) -> u64 {
         let id = self.next_id;
