@@ -31,7 +31,7 @@ pub struct Limits {
     pub change_ids_max: usize,
     /// From this many change ids on a change set is worth a warning. Default 2^16.
     pub change_ids_warn: usize,
-    /// Change ids that all change sets between the two steps of their commits may hold together, each set counted as 16
+    /// Change ids that all change sets between the two steps of their commits may hold together, each set counted as 36
     /// more. Default 2^24, 128 MiB. A set beyond is not kept, and its commit is asked to bring its changes along.
     pub pending_ids_max: usize,
     /// How long labels are kept. Default: with open transactions and the last commits.

@@ -49,7 +49,7 @@ impl Run {
             long_timeout_ms: 200,
             change_ids_max: 6,
             change_ids_warn: 6,
-            pending_ids_max: 64,
+            pending_ids_max: 120,
             labels: LabelRetention::Committed,
             block_max: 5,
         };

@@ -6,7 +6,7 @@ use seriatim_core::event::{Begin, Event};
 use seriatim_core::*;
 
 /// What a set costs beside its ids while it waits for its commit.
-const PENDING_SET_COST: usize = 16;
+const PENDING_SET_COST: usize = 36;
 
 #[derive(Clone, Debug)]
 pub struct Tx {
