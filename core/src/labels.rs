@@ -74,6 +74,11 @@ impl Labels {
         id
     }
 
+    /// True if no further label can be remembered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.known().texts.len() == LABELS_MAX
+    }
+
     pub(crate) fn text(&self, id: LabelId) -> Option<Arc<str>> {
         self.known().texts.get(usize::from(id.0).checked_sub(1)?).cloned()
     }

@@ -303,6 +303,11 @@ impl Sequencer {
         self.labels.id(label)
     }
 
+    /// True if [`LABELS_MAX`](crate::LABELS_MAX) labels are remembered: further ones are not kept before the next start.
+    pub fn labels_are_full(&self) -> bool {
+        self.labels.is_full()
+    }
+
     /// The text of a label.
     pub fn label(&self, id: LabelId) -> Option<Arc<str>> {
         self.labels.text(id)

@@ -390,6 +390,32 @@ fn a_long_transaction_commits_nothing_to_check_and_aborts_to_invalid() {
     assert!(sequencer.begin(NOW, &BeginOptions::default(), 1, 0).is_ok());
 }
 
+/// A transaction takes as many checkpoints as may be, none more, and commits with all of them.
+#[test]
+fn checkpoints_are_bounded_and_the_last_of_them_commits() {
+    let (sequencer, mut house) = started(small());
+    let tx = begin(&sequencer).first;
+    let mut last = tx;
+    for number in 1..=CHECKPOINTS_MAX {
+        match sequencer.checkpoint(NOW, tx, number) {
+            Checkpointing::Taken { pointer, .. } => last = pointer,
+            other => panic!("{number}: {other:?}"),
+        }
+        if number % 32 == 0 {
+            house.publish();
+        }
+    }
+    let full = CommitError::TooManyCheckpoints { tx, max: CHECKPOINTS_MAX };
+    assert_eq!(sequencer.checkpoint(NOW, tx, CHECKPOINTS_MAX + 1), Checkpointing::Denied(full));
+    let changes = writes(&[7]);
+    let submission = Submission { checkpoints: CHECKPOINTS_MAX, changes: Changes::Given(&changes) };
+    let decision = sequencer.commit(NOW, tx, submission, &mut Scratch::default());
+    assert!(matches!(decision, Decision::Committed { .. }), "{decision:?}");
+    house.publish();
+    let snapshot = sequencer.snapshot();
+    assert!(snapshot.is_visible(last) && snapshot.excluded_len() == 0);
+}
+
 /// A replaced snapshot counts for the bound until whoever began on it is published.
 #[test]
 fn the_floor_waits_for_begins_that_are_not_published() {

@@ -1,6 +1,6 @@
 //! Speaks: the pipeline, its event loop and the server around it.
 //!
-//! [`pipeline`] spells the way of a request out in order; whoever has read it has read the program.
+//! `pipeline.rs` spells the way of a request out in order; whoever has read it has read the program.
 #![forbid(unsafe_code)]
 
 mod bounds;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use seriatim_core::event::Event;
-use seriatim_core::{CommitNumber, Full, Ticket, WritePointer};
+use seriatim_core::{CommitNumber, Full, LABELS_MAX, Ticket, WritePointer};
 use seriatim_wal::Storage;
 use seriatim_wire::Fenced;
 
@@ -22,6 +22,8 @@ pub(crate) struct Statistics {
     said_at: Option<Duration>,
     csn: CommitNumber,
     next: WritePointer,
+    /// That there is no room for further labels was said.
+    said_labels: bool,
 }
 
 impl<S: Storage, P: Plant> Publication<S, P> {
@@ -75,7 +77,15 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             at => at,
         };
         let (csn, next) = (self.published().csn(), self.next_pointer());
-        let before = std::mem::replace(&mut self.statistics, Statistics { said_at: Some(now.monotonic), csn, next });
+        let said_labels = self.core().labels_are_full();
+        let said = Statistics { said_at: Some(now.monotonic), csn, next, said_labels };
+        let before = std::mem::replace(&mut self.statistics, said);
+        if said_labels && !before.said_labels {
+            log::warn!(
+                "{LABELS_MAX} different labels have come: transactions with further ones have none until the next start. A \
+                 label says what a transaction is for; a number of its own in each is too much"
+            );
+        }
         // The first look is at the start.
         let Some(since) = since.filter(|_| (csn, next) != (before.csn, before.next)) else { return };
         let passed = now.monotonic.saturating_sub(since);

@@ -4,10 +4,11 @@ mod common;
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::{change_set, small};
-use seriatim_core::{BeginError, BeginOptions, CommitError, Full, Status};
-use seriatim_net::{Embedded, EmbeddedError};
+use seriatim_core::{BeginError, BeginOptions, CommitError, Full, Status, StoreName, WritePointer};
+use seriatim_net::{Embedded, EmbeddedError, StoreError};
 use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage};
 
 #[test]
@@ -30,6 +31,15 @@ fn a_full_disk_refuses_what_is_new_keeps_what_was_decided_and_passes() {
         assert!(committed.len() < 10_000, "the disk never filled up");
     };
     assert!(refused);
+    // So are stores and forgetting, while a fence asks nothing of the disk.
+    let name = StoreName::new("orders").unwrap();
+    let no_room = EmbeddedError::Refused(StoreError::Overloaded(Full::Disk)).to_string();
+    assert_eq!(embedded.register_store(&name).unwrap_err().to_string(), no_room);
+    assert_eq!(embedded.remove_store(&name).unwrap_err().to_string(), no_room);
+    assert_eq!(embedded.store_cleaned(&name, WritePointer(0)).unwrap_err().to_string(), no_room);
+    assert!(matches!(embedded.truncate(WritePointer(1)), Err(EmbeddedError::Refused(Full::Disk))));
+    assert!(matches!(embedded.truncate_before(WritePointer(1)), Err(EmbeddedError::Refused(Full::Disk))));
+    assert!(embedded.fence(Duration::ZERO).is_ok());
     disk.set_capacity_bytes(u64::MAX);
     let tx = loop {
         match embedded.begin(&BeginOptions::default()) {

@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use common::house::Machine;
+use seriatim_core::{BeginOptions, LABELS_MAX};
+use seriatim_wire::{BeginRequest, request};
 
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -49,4 +51,14 @@ fn statistics_come_every_ten_seconds_while_anything_happens_and_large_sets_are_w
     }
     let warnings = said("brings");
     assert!(matches!(&warnings[..], [one] if one.contains("brings 3 change ids of 5 allowed")), "{warnings:?}");
+    for label in 0..LABELS_MAX {
+        house.send(client, |out, id| {
+            let label = label.to_string();
+            let options = BeginOptions::default();
+            request::begin(out, id, &BeginRequest { options, count: 1, base: None, label: Some(&label) });
+        });
+    }
+    house.pass(Duration::from_secs(30));
+    let warnings = said("65535 different labels");
+    assert_eq!(warnings.len(), 1, "once is enough: {warnings:?}");
 }
