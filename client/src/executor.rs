@@ -40,13 +40,12 @@ pub struct Executed<T> {
 
 /// The executor has given up; this is why.
 #[derive(Debug, thiserror::Error)]
-#[error("the transaction was given up after {attempts} attempts")]
+#[error("gave up after {attempts} attempt{}: {last}", if *attempts == 1 { "" } else { "s" })]
 pub struct GaveUp {
     /// How many attempts were made.
     pub attempts: u32,
     /// What ended the last one. Where its [`standing`](ContextError::standing) is `Unknown` the transaction may have committed, and
     /// where it is `Committed` it has.
-    #[source]
     pub last: ContextError,
 }
 

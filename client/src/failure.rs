@@ -47,19 +47,19 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Step::Begin => "begin",
-            Step::Start => "start",
-            Step::Update => "update",
+            Step::Start => "start of the transaction",
+            Step::Update => "update of the transaction",
             Step::Checkpoint => "checkpoint",
-            Step::Changes => "changes",
-            Step::CanCommit => "can commit",
+            Step::Changes => "asking for its changes",
+            Step::CanCommit => "check of its changes",
             Step::Flush => "flush",
             Step::Commit => "commit",
-            Step::Settle => "settle",
-            Step::AfterCommit => "after commit",
+            Step::Settle => "finding out how it ended",
+            Step::AfterCommit => "telling of the commit",
             Step::Rollback => "rollback",
             Step::Abort => "abort",
-            Step::Invalidate => "invalidate",
-            Step::Name => "name",
+            Step::Invalidate => "invalidation",
+            Step::Name => "asking for its name",
         })
     }
 }
@@ -84,7 +84,7 @@ pub enum Failure {
     #[error("{0}")]
     Conflict(Box<Conflict>),
     /// The sequencer refused, or did not answer.
-    #[error("{step}")]
+    #[error("{step} failed")]
     Sequencer {
         /// What it was asked for.
         step: Step,
@@ -93,7 +93,7 @@ pub enum Failure {
         source: Error,
     },
     /// A participant failed.
-    #[error("{step} of {name}")]
+    #[error("participant {name}: {step} failed")]
     Participant {
         /// Its name, or its place if it has not told its name.
         name: String,
@@ -240,7 +240,8 @@ impl Standing {
 
 /// Why a transaction came to nothing, or what failed after its commit.
 ///
-/// It reads as the first failure that was met. Those that came after it, while the transaction was being ended, are
+/// It reads as the first failure that was met, with all that is known of its cause; the failure itself, to match on, is at
+/// [`failure`](ContextError::failure). Those that came after it, while the transaction was being ended, are
 /// [attached](ContextError::suppressed), in their order.
 pub struct ContextError(Box<Parts>);
 
@@ -321,7 +322,13 @@ impl ContextError {
 
 impl fmt::Display for ContextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.first.fmt(f)
+        self.0.first.fmt(f)?;
+        let mut cause = std::error::Error::source(&self.0.first);
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
@@ -337,8 +344,5 @@ impl fmt::Debug for ContextError {
     }
 }
 
-impl std::error::Error for ContextError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.0.first)
-    }
-}
+// It has told its causes itself, so it names no source.
+impl std::error::Error for ContextError {}

@@ -87,15 +87,15 @@ fn a_failed_flush_stops_there_rolls_everybody_back_and_aborts() {
     assert_eq!(stage.journal.told(), format!("{STARTED}, {CHECKED}, d1 flush, {ROLLED_BACK}, abort"));
     assert_eq!((error.standing(), stage.service.last_status()), (Standing::Aborted, Status::Aborted));
     assert!(error.suppressed().is_empty() && !error.is_retryable());
-    assert_eq!(error.to_string(), "flush of d1");
-    assert_eq!(error.source().unwrap().to_string(), "flush");
+    assert_eq!(error.to_string(), "participant d1: flush failed: flush");
+    assert_eq!(error.failure().source().unwrap().to_string(), "flush");
 }
 
 #[test]
 fn a_flush_that_fails_without_a_word_aborts_as_well() {
     let stage = Stage::planned(Plan { flush: Act::Decline, ..plan() });
     let error = finish(&stage).unwrap_err();
-    assert!(error.source().unwrap().is::<Declined>());
+    assert!(error.failure().source().unwrap().is::<Declined>());
     assert_eq!(stage.journal.told(), format!("{STARTED}, {CHECKED}, d1 flush, {ROLLED_BACK}, abort"));
     assert_eq!((error.standing(), stage.service.last_status()), (Standing::Aborted, Status::Aborted));
 }
@@ -117,7 +117,7 @@ fn a_failed_flush_and_a_failed_rollback_invalidate_and_the_flush_is_the_reason()
 fn a_flush_and_a_rollback_that_fail_without_a_word_invalidate() {
     let stage = Stage::planned(Plan { flush: Act::Decline, rollback: Act::Decline, ..plan() });
     let error = finish(&stage).unwrap_err();
-    assert!(error.source().unwrap().is::<Declined>());
+    assert!(error.failure().source().unwrap().is::<Declined>());
     assert!(matches!(error.suppressed(), [Failure::Dirty { name }] if name == "d1"));
     assert!(stage.journal.told().ends_with(&format!("{ROLLED_BACK}, invalidate")));
     assert_eq!(error.standing(), Standing::Invalidated);

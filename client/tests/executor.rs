@@ -20,6 +20,7 @@
 
 mod double;
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use double::*;
@@ -83,7 +84,7 @@ fn a_flush_that_fails_without_a_word_is_not_run_again() {
     let stage = Stage::planned(Plan { flush: Act::Decline, ..plan() });
     let gave_up = square(&stage).unwrap_err();
     assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::Aborted));
-    assert!(std::error::Error::source(&gave_up.last).unwrap().is::<Declined>());
+    assert!(gave_up.last.failure().source().unwrap().is::<Declined>());
     assert_eq!(stage.journal.told(), format!("{CHECKED}, d1 flush, {ROLLED_BACK}, abort"));
 }
 
@@ -101,7 +102,7 @@ fn a_flush_and_a_rollback_that_fail_without_a_word_invalidate() {
     let stage = Stage::planned(Plan { flush: Act::Decline, rollback: Act::Decline, ..plan() });
     let gave_up = square(&stage).unwrap_err();
     assert_eq!((gave_up.attempts, gave_up.last.standing()), (1, Standing::Invalidated));
-    assert!(std::error::Error::source(&gave_up.last).unwrap().is::<Declined>());
+    assert!(gave_up.last.failure().source().unwrap().is::<Declined>());
     assert_eq!(stage.journal.told(), format!("{CHECKED}, d1 flush, {ROLLED_BACK}, invalidate"));
 }
 
@@ -114,7 +115,10 @@ fn conflicts_without_end_are_given_up_after_twenty_retries() {
     // The last failure is there, typed, with its own transaction.
     assert_eq!(gave_up.last.conflict().unwrap().tx, WritePointer(120));
     assert_eq!((gave_up.last.standing(), stage.service.last_status()), (Standing::Aborted, Status::Aborted));
-    assert_eq!(gave_up.to_string(), "the transaction was given up after 21 attempts");
+    assert_eq!(
+        gave_up.to_string(),
+        "gave up after 21 attempts: transaction 120 conflicts on change id 0x0000000000000001 with 50, number 7"
+    );
     // A tenth of a second each, but for the dice, which keep to the upper half.
     let slept = stage.clock.slept();
     assert_eq!(slept.len(), 20);
