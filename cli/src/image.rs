@@ -1,7 +1,8 @@
 //! `seriatim image`: the published state as a file.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -78,21 +79,30 @@ fn dump(args: &DumpArgs) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let client = args.target.connect()?;
-    let mut part = args.to.clone().into_os_string();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let named = |error: io::Error| format!("write {}: {error}", part.display());
-    let written = File::create(&part).map_err(|error| named(error).into()).and_then(|file| {
-        let mut out = BufWriter::new(file);
+    let named = |error: io::Error| format!("write {}: {error}", args.to.display());
+    // A link stands for what it points to, and what is no file (a device, a pipe) is written to, not replaced.
+    let to = fs::canonicalize(&args.to).unwrap_or_else(|_| args.to.clone());
+    if fs::metadata(&to).is_ok_and(|there| !there.is_file()) {
+        let mut out = BufWriter::new(OpenOptions::new().write(true).open(&to).map_err(named)?);
         client.dump_image(&mut out)?;
-        out.into_inner().map_err(|error| named(error.into_error()))?.sync_all().map_err(named)?;
-        fs::rename(&part, &args.to).map_err(named)?;
-        Ok(ExitCode::SUCCESS)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
+        out.flush().map_err(named)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    written
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Removed again if anything fails on the way.
+    let part =
+        tempfile::Builder::new().prefix(".image-").suffix(".part").permissions(world_readable()).tempfile_in(directory);
+    let mut out = BufWriter::new(part.map_err(named)?);
+    client.dump_image(&mut out)?;
+    let part = out.into_inner().map_err(|error| named(error.into_error()))?;
+    part.as_file().sync_all().map_err(named)?;
+    part.persist(&to).map_err(|error| named(error.error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As files are made everywhere, less what the user's mask takes away.
+fn world_readable() -> fs::Permissions {
+    fs::Permissions::from_mode(0o666)
 }
 
 fn show(args: &ShowArgs) -> Outcome {

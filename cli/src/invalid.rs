@@ -210,13 +210,22 @@ fn truncate(args: &TruncateArgs) -> Outcome {
         for tx in &report.left {
             writeln!(out, "{tx} is not invalid, or was lost in a crash and goes by --before")?;
         }
+        // A moment may be meant otherwise than it was read.
+        let before = report.before.map_or(String::new(), |bound| format!(" from before {}", utc(bound)));
         if report.done {
-            return writeln!(out, "forgot {}", report.forgotten);
+            return writeln!(out, "forgot {}{before}", report.forgotten);
         }
-        writeln!(out, "would forget up to {}; nothing was done", report.forgotten)?;
+        writeln!(out, "would forget up to {}{before}; nothing was done", report.forgotten)?;
         writeln!(out, "if nothing of them stands in any store, say so with --yes")
     })?;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The moment of a pointer, as people read it.
+fn utc(pointer: u64) -> String {
+    let ms = WritePointer(pointer).ms_since_epoch();
+    let timestamp = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    timestamp.map_or_else(|| format!("{ms} ms"), |timestamp| timestamp.to_string())
 }
 
 /// How many invalid transactions and intervals begin before a pointer.

@@ -178,7 +178,7 @@ fn remove(args: &RemoveArgs) -> Outcome {
 fn acknowledge(args: &AckArgs) -> Outcome {
     let client = args.plain.target.connect()?;
     let acknowledged = client.store_cleaned(&args.name, WritePointer(args.bound));
-    acknowledged.map_err(|error| -> Box<dyn Error> { format!("{}: {error}", args.name).into() })?;
+    acknowledged.map_err(|error| -> Box<dyn Error> { format!("{:?}: {error}", args.name.as_str()).into() })?;
     let report = client.pruning()?;
     let bound = report.stores.iter().find(|(name, _)| *name == args.name).map_or(0, |(_, store)| store.bound.0);
     let report = Acknowledged { name: args.name.to_string(), bound, invalid: report.invalid };
@@ -203,7 +203,9 @@ pub fn stores_text(stores: &[StoreRow], now_ms: u64, out: &mut dyn Write) -> io:
     writeln!(out, "{:<24} {:<20} {:<18} acknowledged", "store", "clean up to", "registered")?;
     for row in stores {
         let acknowledged = row.acknowledged_ms.map_or("never".to_owned(), ago);
-        writeln!(out, "{:<24} {:<20} {:<18} {acknowledged}", row.name, row.bound, ago(row.registered_ms))?;
+        // A name is anybody's choice, and must not act on the operator's terminal.
+        let name = row.name.escape_debug().to_string();
+        writeln!(out, "{name:<24} {:<20} {:<18} {acknowledged}", row.bound, ago(row.registered_ms))?;
     }
     Ok(())
 }

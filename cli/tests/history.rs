@@ -56,6 +56,9 @@ fn what_is_no_history_ends_with_1_and_names_the_line() {
     let (code, _, err) = judge("{\"outcome\":\"aborted\",\"csn\":7}", &[]);
     assert_eq!(code, 1);
     assert!(err.contains("line 1") && err.contains("commit number 7"));
+    let (code, out, err) = judge("", &[]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.contains("nothing to judge"), "{err}");
     assert_eq!(ended(check(&["history", "/nowhere/at/all"]).output().unwrap()).0, 1);
     assert_eq!(ended(check(&["history"]).output().unwrap()).0, 2);
 }

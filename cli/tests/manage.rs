@@ -94,6 +94,16 @@ fn an_image_is_dumped_and_shown_and_a_damaged_one_is_refused() {
     assert_eq!(served.ask(&["image", "dump", file]).0, 0);
     assert_eq!(show(&std::fs::read(file).unwrap(), &[]).0, 0);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing half written is left");
+    let long = directory.path().join("i".repeat(255));
+    assert_eq!(served.ask(&["image", "dump", long.to_str().unwrap()]).0, 0);
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&long, &link).unwrap();
+    assert_eq!(served.ask(&["image", "dump", link.to_str().unwrap()]).0, 0);
+    assert!(link.is_symlink(), "it is written where the link points to");
+    for device in ["/dev/full", "/dev/null"] {
+        assert_eq!(served.ask(&["image", "dump", device]).0, i32::from(device == "/dev/full"));
+        assert!(!std::fs::metadata(device).unwrap().is_file(), "a device is written to, not replaced");
+    }
     let (code, output) = served.ask(&["image", "dump", "/nowhere/at/all"]);
     assert_eq!((code, String::from_utf8_lossy(&output.stderr).contains("/nowhere/at/all")), (1, true));
 
@@ -203,6 +213,8 @@ fn invalid_transactions_are_counted_listed_and_forgotten_when_somebody_says_yes(
 
     let before = ["invalid", "truncate", "--before", "now+1h"];
     assert_eq!(served.json(&before).1["forgotten"], 1);
+    let said = served.ask(&["invalid", "truncate", "--before", "0"]).1.stdout;
+    assert!(String::from_utf8_lossy(&said).contains("from before 1970-01-01T00:00:00Z"), "{said:?}");
     let (code, output) = served.ask(&[&before[..], &["--yes"]].concat());
     assert!(code == 1 && String::from_utf8_lossy(&output.stderr).contains("is open"), "{output:?}");
     open.commit(&changes("j")).unwrap();

@@ -120,7 +120,7 @@ pub fn run(args: &BankArgs) -> Outcome {
     }
 }
 
-/// Runs one client, for [`run`].
+/// Runs one client, for [`run()`].
 pub fn run_client(args: &ClientArgs) -> Outcome {
     // Every second one leaves lost connections to its transactions, the others to the connection's own repeats: each has
     // to find out what became of a commit.

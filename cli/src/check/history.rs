@@ -42,6 +42,13 @@ struct OpenError {
     source: io::Error,
 }
 
+/// A history that proves nothing. It would pass, where most likely its recorder has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the history {} holds no transaction: there is nothing to judge", file.display())]
+struct EmptyError {
+    file: PathBuf,
+}
+
 /// Judges the history, and prints what was found.
 pub fn run(args: &HistoryArgs) -> Outcome {
     let input: Box<dyn Read> = if args.file == Path::new("-") {
@@ -51,6 +58,9 @@ pub fn run(args: &HistoryArgs) -> Outcome {
     };
     let history = History::read(BufReader::with_capacity(1 << 20, input), say_progress)
         .map_err(|source| HistoryError { file: args.file.clone(), source })?;
+    if history.is_empty() {
+        return Err(EmptyError { file: args.file.clone() }.into());
+    }
     let report = history.judge(args.examples);
     args.output.print(&report, |report, out| writeln!(out, "{report}"))?;
     Ok(if report.failed { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
