@@ -95,6 +95,8 @@ pub(crate) struct Facts {
     /// Who asked, and the label of what it began.
     pub session: u64,
     pub label: Option<&'static str>,
+    /// How many stores had been removed.
+    pub stores_removed: u64,
 }
 
 /// An answer.
@@ -300,6 +302,7 @@ impl World {
             wall_ms,
             session: me.session,
             label: me.workers[worker].label(),
+            stores_removed: self.reference.upkeep.removed,
         }
     }
 

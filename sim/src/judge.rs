@@ -120,7 +120,7 @@ impl World {
             (Call::Fence(_), Heard::Fenced(fenced)) => self.judge_fence(step, *fenced),
             (Call::State, Heard::State(state)) => self.judge_state(state, facts),
             (Call::Reset, Heard::Reset(floor)) => self.judge_reset(*floor),
-            (Call::Store(_), Heard::Store(said)) => self.judge_store(said),
+            (Call::Store(_), Heard::Store(said)) => self.judge_store(said, facts),
             (Call::Image, Heard::Image(bytes, total)) => self.judge_image(bytes, *total, facts),
             (Call::TruncateBefore(bound), Heard::TruncatedBefore(truncated)) => {
                 self.judge_truncated_before(bound, *truncated)

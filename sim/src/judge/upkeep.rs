@@ -35,10 +35,10 @@ impl World {
         hold(left.is_none(), law::FORGOTTEN, || format!("{left:?} is forgotten, and stands in a store"))
     }
 
-    pub(super) fn judge_store(&mut self, said: &StoreReply) -> Judged {
+    pub(super) fn judge_store(&mut self, said: &StoreReply, facts: &Facts) -> Judged {
         match said {
             StoreReply::CleanBound(bounds) => self.judge_clean_bound(*bounds),
-            StoreReply::Pruning(report) => self.judge_report(report),
+            StoreReply::Pruning(report) => self.judge_report(report, facts),
             _ => Ok(()),
         }
     }
@@ -61,12 +61,15 @@ impl World {
     }
 
     /// A report names the registered stores, and no bound that is not durable.
-    fn judge_report(&mut self, report: &PruneReport) -> Judged {
+    fn judge_report(&mut self, report: &PruneReport, facts: &Facts) -> Judged {
         self.judge_clean_bound(report.bounds)?;
+        let upkeep = &self.reference.upkeep;
         for (name, store) in &report.stores {
-            let known = self.reference.upkeep.stores().iter().find(|(known, _)| known == name);
-            // One that is not there was removed meanwhile.
-            hold(known.is_none_or(|(_, bound)| store.bound <= *bound), law::DURABLE, || {
+            // One that was removed on the report's way is not there, or was registered again and starts from 0.
+            let known =
+                upkeep.stores().iter().find(|(known, _)| known == name && facts.stores_removed == upkeep.removed);
+            let bound = known.map_or(upkeep.clean_given, |(_, bound)| *bound);
+            hold(store.bound <= bound, law::DURABLE, || {
                 format!("{name} is said to have cleaned up to {}, and what is durable says {known:?}", store.bound)
             })?;
         }

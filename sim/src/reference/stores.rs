@@ -20,6 +20,8 @@ pub(crate) struct Upkeep {
     pub clean_given: WritePointer,
     /// The last reset dropped everything below that had not ended well.
     pub floor: WritePointer,
+    /// How often a store was removed.
+    pub removed: u64,
     asked_to_reset: u64,
     /// Everything invalid below was forgotten once.
     pub forgotten_below: u64,
@@ -86,6 +88,7 @@ impl Reference {
             Event::StoreRemoved { name } => {
                 self.upkeep.was_asked(StoreRequest::Remove { name: name.as_str() })?;
                 self.upkeep.cleaned.retain(|(known, _)| known != name);
+                self.upkeep.removed += 1;
                 seen.stores_removed += 1;
                 self.prune(seen);
             }
