@@ -448,6 +448,8 @@ impl Published {
         self.jumps.clear();
         self.known_to = first.0;
         self.named_to = first.0;
+        // A run that stopped has accounted for its window: what it left of it is not this run's, which asks for its own.
+        self.window_end = first;
         self.set_time(time);
         self.open.postpone_to(time.plus_ms(SURVIVOR_TIMEOUT_MS_MIN));
         Ok(Applied::Nothing)

@@ -95,6 +95,10 @@ pub trait Plant: Send + 'static {
     fn expiry_during_commit() -> bool {
         false
     }
+    /// A run takes what its predecessor left of a window for its own, and asks for none until the clock is there.
+    fn window_left_over() -> bool {
+        false
+    }
     /// A run hands out pointers of its predecessor's window again.
     fn window_reused() -> bool {
         false

@@ -90,10 +90,11 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         let Ready { publisher, published, log, store, snapshot, .. } = ready;
         let csn = published.csn();
         let acknowledged = published.stores().iter().map(|(_, store)| store.bound).max();
+        let left_over_ms = if P::window_left_over() { WINDOW_IDLE_MS } else { 0 };
         Publication {
             bounds: Bounds::new(options, acknowledged.unwrap_or_default()),
             core: publisher.sequencer().clone(),
-            window_asked: published.window_end(),
+            window_asked: WritePointer::at_ms(published.window_end().ms_since_epoch() + left_over_ms),
             publisher,
             published,
             image_at_bytes: IMAGE_EVERY_BYTES,

@@ -384,6 +384,29 @@ fn downtime_and_clock_steps_end_no_transaction_and_survivors_have_five_seconds()
     assert_eq!(house.status_by(client, Op::Status, thirty), Status::Invalid(InvalidCause::Expired));
 }
 
+/// A server that idled before it was stopped has a window that reaches beyond the first one of the next run. That one must
+/// go on renewing its own all the same.
+#[test]
+fn a_window_that_was_left_over_keeps_no_begin_of_the_next_run_waiting() {
+    for back_ms in [0, 40_000, 12 * 3_600_000] {
+        let machine = Machine::new();
+        let mut house = machine.start();
+        let client = house.connect(7);
+        house.begin(client);
+        house.pass(Duration::from_secs(20));
+        house.pipeline.stop().unwrap();
+        drop(house);
+        machine.clock.step_wall_ms(-back_ms);
+        let mut house = machine.start();
+        let client = house.connect(7);
+        for second in 0..60 {
+            house.begin(client);
+            house.pass(Duration::from_secs(1));
+            println!("{back_ms} ms back, {second} s later");
+        }
+    }
+}
+
 #[test]
 fn a_wall_clock_that_steps_back_never_brings_an_old_pointer() {
     let machine = Machine::new();

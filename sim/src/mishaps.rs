@@ -125,6 +125,7 @@ impl World {
         };
         self.probes.hit_if(self.server.is_some() && ms.unsigned_abs() > seriatim_net::STEP_MS_MAX, Probe::ClockSlewed);
         self.clock.step_wall_ms(ms);
+        self.stepped_us = self.now();
     }
 
     /// The server crashes, and a bit flips in something that was durable and has a successor.

@@ -43,6 +43,7 @@ plants! {
     ForgottenOutcome, "forgotten-outcome": "what is forgotten is guessed to have been aborted",
     ExpiryEarly, "expiry-early": "transactions expire before their time",
     ExpiryDuringCommit, "expiry-during-commit": "a deadline ends what is being committed",
+    WindowLeftOver, "window-left-over": "a run asks for no window until the one of its predecessor is used up",
     WindowReused, "window-reused": "a run hands out pointers of its predecessor's window again",
     UnaccountedVisible, "unaccounted-visible": "what a crash left unaccounted is not excluded",
     HistoryForgotten, "history-forgotten": "commits before a restart are not checked against",
@@ -184,6 +185,9 @@ impl Plant for Planted {
         is_planted(PlantName::ForgottenOutcome)
     }
 
+    fn window_left_over() -> bool {
+        is_planted(PlantName::WindowLeftOver)
+    }
     fn expiry_early() -> bool {
         is_planted(PlantName::ExpiryEarly)
     }

@@ -128,7 +128,6 @@ pub(crate) struct Reference {
     pub outcomes: u64,
     next_lsn: u64,
     greatest_named: u64,
-    window_end: u64,
     /// The first pointer of this run.
     run_first: u64,
     pub sequencer_ms: u64,
@@ -173,7 +172,6 @@ impl Reference {
             outcomes: 0,
             next_lsn: 1,
             greatest_named: 0,
-            window_end: 0,
             run_first: 0,
             sequencer_ms: 0,
             boots: Vec::new(),
@@ -303,10 +301,6 @@ impl Reference {
             Event::Aborted { tx } => self.abort(*tx, seen),
             Event::Invalidated { tx, cause } => self.invalidate(*tx, *cause, group_ms, seen),
             Event::Finished { first, count } => self.name(*first, *count),
-            Event::Window { end } => {
-                self.window_end = self.window_end.max(end.0);
-                Ok(())
-            }
             Event::Start { boot, first, time } => self.start(*boot, *first, *time, seen),
             Event::Checkpoint { tx, pointer } => {
                 self.name(*pointer, 1)?;
@@ -320,7 +314,7 @@ impl Reference {
                 seen.truncated += 1;
                 self.truncate(*tx, seen)
             }
-            Event::Tick { .. } | Event::Stop { .. } => Ok(()),
+            Event::Window { .. } | Event::Tick { .. } | Event::Stop { .. } => Ok(()),
             Event::TruncateBefore { .. }
             | Event::StoreRegistered { .. }
             | Event::StoreCleaned { .. }

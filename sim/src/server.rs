@@ -59,6 +59,7 @@ impl World {
         report: &RecoveryReport,
     ) -> Judged {
         self.life += 1;
+        self.stepped_us = self.now();
         self.knobs.options.accept_clock = false;
         self.probes.hit_if(report.notes.iter().any(|note| note.contains("passed over")), Probe::ImagePassedOver);
         self.damaged = None;
@@ -198,6 +199,8 @@ impl World {
         let result = server.pipeline.stop();
         let sent = server.pipeline.network().take_sent();
         let spoke = server.pipeline.network().spoke_after_failure;
+        // Whatever became durable on the way is seen only now, after the last replies were waited for.
+        self.trouble_to_us = self.trouble_to_us.max(self.now());
         self.take_landed()?;
         self.note("stopped", &[("life", self.life)]);
         if let Err(failure) = result {

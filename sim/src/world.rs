@@ -117,6 +117,8 @@ pub(crate) struct World {
     pub quiet_to_us: u64,
     /// When the disk or the server was last in trouble, or will be.
     pub trouble_to_us: u64,
+    /// When the server started or its clock stepped: its window has to follow.
+    pub stepped_us: u64,
     /// Until then the disk is full.
     pub full_to_us: u64,
     pub events: u64,
@@ -182,6 +184,7 @@ impl World {
             noisy: Vec::new(),
             quiet_to_us: 0,
             trouble_to_us: 0,
+            stepped_us: 0,
             full_to_us: 0,
             events: 0,
             steps: 0,

@@ -17,6 +17,9 @@ use crate::world::{Phase, World};
 /// What a careful client leaves of its time, for clocks that count in whole ms.
 const DEADLINE_MARGIN_MS: u64 = 2;
 
+/// After so long without trouble the window of pointers reaches ahead of the clock again.
+const WINDOW_RENEWED_US: u64 = 1_000_000;
+
 impl World {
     /// An answer, which may be to a call that nobody waits for any more.
     pub fn answered(&mut self, client: usize, worker: usize, step: u64, call: Call, heard: Heard) -> Judged {
@@ -120,7 +123,14 @@ impl World {
     fn begin_refused(&mut self, client: usize, worker: usize, call: Call, error: BeginError) -> Judged {
         match error {
             BeginError::Overloaded(full) => {
-                self.probes.hit_if(full == Full::Window, Probe::WindowOverloaded);
+                if full == Full::Window {
+                    self.probes.hit(Probe::WindowOverloaded);
+                    let asked_us = self.worker(client, worker).asked_us;
+                    let excused_to_us = self.trouble_to_us.max(self.stepped_us) + WINDOW_RENEWED_US;
+                    hold(asked_us < excused_to_us, law::BEGIN, || {
+                        format!("a begin asked at {asked_us} found the window used up, with nothing wrong since")
+                    })?;
+                }
                 self.probes.hit_if(full == Full::OpenTransactions, Probe::TableFull);
                 self.probes.hit_if(full == Full::EventRing, Probe::RingFull);
                 self.probes.hit_if(full == Full::Invalid, Probe::LongRefused);
