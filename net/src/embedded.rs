@@ -12,7 +12,7 @@ pub(crate) mod upkeep;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ use crate::recovery::{Options, RecoveryReport, recover};
 
 /// How often the keeper looks.
 const KEEPER_EVERY: Duration = Duration::from_millis(10);
+/// How long a thread waits for a leader to leave before it looks again by itself.
+const NEWS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A sequencer inside this process; see the head of this file. Cheap to clone; the last clone stops it cleanly.
 #[derive(Clone)]
@@ -60,11 +62,16 @@ struct Shared {
     /// Guards nothing but the wait: who fails to lead waits here until the leader leaves.
     waiting: Mutex<Waiting>,
     news: Condvar,
+    /// Where the keeper rests. It is woken for the end alone: a keeper that heard every leader leave would take the lead,
+    /// and with it every cache line of the durable half, from the thread that will want it next.
+    rest: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
     stopping: bool,
+    /// Threads that wait for news.
+    threads: u32,
 }
 
 impl Embedded {
@@ -106,6 +113,7 @@ impl Embedded {
             large_sets: Mutex::default(),
             waiting: Mutex::default(),
             news: Condvar::new(),
+            rest: Condvar::new(),
         });
         let kept = shared.clone();
         let keeper = std::thread::Builder::new().name("seriatim-keeper".to_owned()).spawn(move || kept.keep());
@@ -448,10 +456,17 @@ impl Shared {
                     self.lead_on(&mut leader, true)?;
                 }
                 // Whoever leads takes `waiting` to tell that it left, so its word cannot come before this wait begins.
-                None => drop(self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner)),
+                None => self.hear(waiting, NEWS_WITHIN),
             }
         }
         Ok(())
+    }
+
+    /// Waits until a leader leaves, or for so long.
+    fn hear(&self, mut waiting: MutexGuard<'_, Waiting>, within: Duration) {
+        waiting.threads += 1;
+        let (mut waiting, _) = self.news.wait_timeout(waiting, within).unwrap_or_else(PoisonError::into_inner);
+        waiting.threads -= 1;
     }
 
     /// Waits for an end, and says how the transaction stands then.
@@ -484,7 +499,7 @@ impl Shared {
     fn keep(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while !waiting.stopping {
-            waiting = self.news.wait_timeout(waiting, KEEPER_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self.rest.wait_timeout(waiting, KEEPER_EVERY).unwrap_or_else(PoisonError::into_inner).0;
             drop(waiting);
             // An earlier failure was said when it happened.
             if let Some(mut leader) = self.try_leader()
@@ -497,17 +512,19 @@ impl Shared {
         }
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes everybody who waits. Nobody begins to wait meanwhile.
     fn tell(&self) {
-        let _waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.news.notify_all();
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.threads > 0 {
+            self.news.notify_all();
+        }
     }
 }
 
 impl Drop for House {
     fn drop(&mut self) {
         self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner).stopping = true;
-        self.shared.news.notify_all();
+        self.shared.rest.notify_all();
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }

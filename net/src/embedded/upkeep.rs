@@ -162,7 +162,7 @@ impl Embedded {
             }
             drop(leader);
             let waiting = shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(shared.news.wait_timeout(waiting, KEEPER_EVERY).unwrap_or_else(PoisonError::into_inner));
+            shared.hear(waiting, KEEPER_EVERY);
         }
     }
 
