@@ -11,7 +11,7 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("net", &["core", "wal", "wire"]),
     ("client", &["core", "wire"]),
     ("kv", &["core", "net", "client"]),
-    ("perf", &["core", "wire", "net", "client"]),
+    ("perf", &["core", "wire", "wal", "net", "client"]),
     ("history", &[]),
     ("sim", &["core", "wal", "wire", "net", "client", "history"]),
     ("cli", &["core", "wire", "net", "client", "kv", "perf", "history"]),

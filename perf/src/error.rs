@@ -58,6 +58,9 @@ pub enum Error {
     /// The embedded sequencer did not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The sequencer did not do what a measurement needs.
+    #[error("the sequencer refused: {0}")]
+    Refused(String),
     /// The embedded sequencer failed.
     #[error(transparent)]
     Failure(#[from] Failure),

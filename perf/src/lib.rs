@@ -15,6 +15,7 @@
 //! keys from a generator that costs a nanosecond, and records one latency for a frame, not for each of its transactions.
 #![forbid(unsafe_code)]
 
+pub mod bars;
 mod connection;
 mod cpu;
 mod embedded_driver;
@@ -29,6 +30,7 @@ mod server_process;
 mod socket;
 mod tally;
 mod watch;
+pub mod yardstick;
 
 pub use embedded_driver::{EmbeddedTarget, drive_embedded};
 pub use error::{Error, Failed};
