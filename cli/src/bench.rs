@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use seriatim_client::Address;
 use seriatim_net::Options;
-use seriatim_perf::{EmbeddedTarget, Failed, Latency, Load, Moment, Phase, Report, drive_embedded, drive_server};
+use seriatim_perf::{EmbeddedTarget, Failed, Kind, Latency, Load, Moment, Phase, Report, drive_embedded, drive_server};
 
 use crate::output::{Outcome, OutputArgs, print_error};
 
@@ -18,6 +18,29 @@ use crate::output::{Outcome, OutputArgs, print_error};
 pub enum BenchCommand {
     /// Begin and commit transactions with random keys, as many as come back
     Tx(TxArgs),
+    /// Begin transactions, as many as come back; the aborts that empty the table are not waited for
+    Begin(BeginArgs),
+}
+
+/// Begin transactions, as many as come back
+///
+/// A closed loop, as `tx` is. The aborts that empty the server's table again are sent and not waited for.
+#[derive(Args)]
+pub struct BeginArgs {
+    /// The server: HOST:PORT, or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7600")]
+    addr: String,
+    /// Connections
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    connections: u32,
+    /// Begins that each connection keeps in flight
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    depth: u32,
+    /// Seconds to measure
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    secs: Duration,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Begin and commit transactions with random keys, as many as come back
@@ -81,11 +104,22 @@ enum Storage {
 pub fn run(command: &BenchCommand) -> Outcome {
     match command {
         BenchCommand::Tx(args) => run_tx(args),
+        BenchCommand::Begin(args) => run_begin(args),
     }
+}
+
+fn run_begin(args: &BeginArgs) -> Outcome {
+    let BeginArgs { connections, depth, secs, .. } = *args;
+    let load = Load { kind: Kind::Begin, connections, depth, measured: secs, ..Load::default() };
+    let mut progress = Progress::new();
+    let result = drive_server(&load, &Address::from(args.addr.as_str()), &mut |moment| progress.show(moment));
+    progress.clear();
+    print(result, &args.output)
 }
 
 fn run_tx(args: &TxArgs) -> Outcome {
     let load = Load {
+        kind: Kind::Tx,
         connections: args.connections,
         depth: args.depth,
         writes: args.writes,
@@ -102,14 +136,18 @@ fn run_tx(args: &TxArgs) -> Outcome {
         true => embedded(args, &load, &mut watch)?,
     };
     progress.clear();
+    print(result, &args.output)
+}
+
+fn print(result: Result<Report, Failed>, output: &OutputArgs) -> Outcome {
     match result {
         Ok(report) => {
-            args.output.print(&report, write_text)?;
+            output.print(&report, write_text)?;
             Ok(ExitCode::SUCCESS)
         }
         Err(Failed { error, partial }) => {
             if let Some(report) = partial {
-                args.output.print(&*report, write_text)?;
+                output.print(&*report, write_text)?;
             }
             print_error(&error);
             Ok(ExitCode::from(1))

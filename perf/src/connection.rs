@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use seriatim_client::{Answer, Session};
-use seriatim_core::{BeginOptions, CommitError, Kind, WritePointer};
+use seriatim_core::{BeginOptions, CommitError, WritePointer};
 use seriatim_wire::{ErrorReply, FLAG_MORE, FrameBuffer, Op};
 
 use crate::error::Error;
 use crate::error_kind;
 use crate::keys::Keys;
+use crate::load::{Kind, Load};
 use crate::schedule::Schedule;
 use crate::socket::Socket;
 use crate::tally::Tally;
@@ -21,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What transactions of the load ask for. No store hears of their writes, so losing this process is no reason to keep
 /// anything of them excluded.
 pub(crate) const BEGIN: BeginOptions =
-    BeginOptions { kind: Kind::Short, timeout_ms: None, deferred: true, detached: false };
+    BeginOptions { kind: seriatim_core::Kind::Short, timeout_ms: None, deferred: true, detached: false };
 
 /// Begins that were asked for in one frame.
 #[derive(Debug)]
@@ -58,6 +59,7 @@ pub(crate) struct Connection {
     commits: VecDeque<CommitFrame>,
     /// Transactions that may begin to fill the depth.
     vacant: u32,
+    kind: Kind,
     /// Transactions that have begun and are to be committed.
     begun: Vec<WritePointer>,
     /// Transactions to be aborted.
@@ -69,7 +71,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection that has said hello.
-    pub fn new(socket: Socket, session: Session, keys: Keys, depth: u32) -> Connection {
+    pub fn new(socket: Socket, session: Session, keys: Keys, load: &Load) -> Connection {
         Connection {
             socket,
             session,
@@ -78,7 +80,8 @@ impl Connection {
             sent: 0,
             begins: VecDeque::new(),
             commits: VecDeque::new(),
-            vacant: depth,
+            vacant: load.depth,
+            kind: load.kind,
             begun: Vec::new(),
             refused: Vec::new(),
             spare: Vec::new(),
@@ -102,15 +105,15 @@ impl Connection {
 
     /// Everything that has arrived is answered with everything that there is to ask, in one write.
     pub fn turn(&mut self, shared: &mut Shared<'_>) -> Result<(), Error> {
-        self.read()?;
+        self.read(shared.tally)?;
         let now = Instant::now();
         while let Some(()) = self.take_answer(now, shared)? {}
         self.ask(now, shared);
-        self.write()
+        self.write(shared.tally)
     }
 
     /// Reads until the socket is empty.
-    fn read(&mut self) -> Result<(), Error> {
+    fn read(&mut self, tally: &mut Tally) -> Result<(), Error> {
         let read = |source| Error::Io { what: "read from the server", source };
         loop {
             let room = self.session.incoming().room();
@@ -119,6 +122,7 @@ impl Connection {
                 Ok(0) => return self.last_words(),
                 Ok(count) => {
                     self.session.incoming().filled(count);
+                    tally.received(count as u64);
                     // A short read has emptied the socket: the next arrival makes an event.
                     if count < wanted {
                         return Ok(());
@@ -154,7 +158,14 @@ impl Connection {
                 match answer {
                     Ok(begun) => {
                         tally.begins_answered(count, now - sent_at);
-                        self.begun.extend(begun.block.iter());
+                        match self.kind {
+                            Kind::Tx => self.begun.extend(begun.block.iter()),
+                            Kind::Begin => {
+                                self.refused.extend(begun.block.iter());
+                                self.vacant += count;
+                                tally.begins(count);
+                            }
+                        }
                     }
                     Err(error) => {
                         tally.errors(error_kind::of_begin(&error), u64::from(count));
@@ -266,7 +277,7 @@ impl Connection {
     }
 
     /// Writes once; what the socket does not take waits until it can be written again.
-    fn write(&mut self) -> Result<(), Error> {
+    fn write(&mut self, tally: &mut Tally) -> Result<(), Error> {
         if self.sent == self.output.len() {
             self.sent = 0;
             self.session.take_output(&mut self.output);
@@ -274,7 +285,10 @@ impl Connection {
         while self.sent < self.output.len() {
             match self.socket.write(&self.output[self.sent..]) {
                 Ok(0) => return Err(Error::Closed),
-                Ok(count) => self.sent += count,
+                Ok(count) => {
+                    self.sent += count;
+                    tally.sent(count as u64);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => return Err(Error::Io { what: "write to the server", source }),

@@ -19,7 +19,7 @@ use crate::cpu;
 use crate::error::{Error, Failed};
 use crate::error_kind;
 use crate::keys::{Keys, seed_of};
-use crate::load::Load;
+use crate::load::{Kind, Load, LoadError};
 use crate::report::{Measured, Report, ServerInfo, Setting, Transport};
 use crate::schedule::Schedule;
 use crate::tally::Tally;
@@ -52,6 +52,9 @@ pub fn drive_embedded(
     watch: &mut dyn FnMut(&Moment),
 ) -> Result<Report, Failed> {
     load.check()?;
+    if load.kind == Kind::Begin {
+        return Err(LoadError::BeginsEmbedded.into());
+    }
     let (sequencer, storage) = match target {
         EmbeddedTarget::Disk(directory) => (Embedded::open(directory, options)?, "disk"),
         EmbeddedTarget::Memory => (Embedded::in_memory(options)?, "memory"),

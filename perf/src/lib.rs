@@ -34,7 +34,7 @@ pub mod yardstick;
 
 pub use embedded_driver::{EmbeddedTarget, drive_embedded};
 pub use error::{Error, Failed};
-pub use load::{Load, LoadError};
+pub use load::{Kind, Load, LoadError};
 pub use report::{Latency, Report, ServerInfo, Transport, WholeRun};
 pub use server_driver::drive_server;
 pub use watch::{Moment, Phase};

@@ -11,9 +11,21 @@ const DEPTH_MAX: u64 = 1 << 20;
 /// The longest run: a week.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A closed loop of transactions: begin, then commit with some random change ids.
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// Begin, then commit with some random change ids.
+    #[default]
+    Tx,
+    /// Begin. The aborts that empty the table again are sent and not waited for.
+    Begin,
+}
+
+/// A closed loop of transactions: each that ends makes room for another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Load {
+    /// What is asked for.
+    pub kind: Kind,
     /// Connections, 1 to 10 000.
     pub connections: u32,
     /// Transactions that each connection keeps in flight, 1 to 2^20.
@@ -37,6 +49,7 @@ impl Default for Load {
     /// 16 connections × 64 transactions of 4 keys out of 10 million, for ten seconds after one of warm-up.
     fn default() -> Load {
         Load {
+            kind: Kind::Tx,
             connections: 16,
             depth: 64,
             writes: 4,
@@ -65,6 +78,9 @@ pub enum LoadError {
         /// The most that it may be.
         max: u64,
     },
+    /// Begins alone are asked of a server: in one process they are a load on nobody.
+    #[error("begins alone are measured on a server")]
+    BeginsEmbedded,
     /// Nothing would be measured, or it would never end.
     #[error("a run of {asked:?} is not between 1 ms and 7 days")]
     Duration {

@@ -12,12 +12,14 @@ use crate::tally::Tally;
 /// What came of a run. Unless it says otherwise, of its measured time: the warm-up and the end are left out.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// Acknowledged commits a second.
+    /// Acknowledged commits a second; of a load of begins alone, begins.
     pub tx_per_s: f64,
     /// Acknowledged commits.
     pub commits: u64,
     /// Commits refused because another transaction had written one of the keys.
     pub conflicts: u64,
+    /// Transactions that were to begin and no more.
+    pub begins: u64,
     /// Transactions that ended otherwise, by kind.
     pub errors: BTreeMap<String, u64>,
     /// From a begin to its pointer; `None` if there was none.
@@ -26,6 +28,11 @@ pub struct Report {
     pub commit_us: Option<Latency>,
     /// Bytes of begin replies without their headers, for each transaction begun. `None` without a server.
     pub bytes_per_begin: Option<f64>,
+    /// Bytes that went to the server, and bytes that came back, for each transaction that ended well. `None` without a
+    /// server.
+    pub sent_bytes_per_tx: Option<f64>,
+    /// See `sent_bytes_per_tx`.
+    pub received_bytes_per_tx: Option<f64>,
     /// What was acknowledged survives the process and the machine.
     pub durable: bool,
     /// See [`Load::connections`].
@@ -100,7 +107,7 @@ pub struct ServerInfo {
     pub durable: bool,
 }
 
-/// A whole run: `begun = commits + conflicts + errors`, always.
+/// A whole run: `begun = commits + conflicts + begins + errors`, always.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct WholeRun {
     /// Transactions whose begin was asked for.
@@ -109,6 +116,8 @@ pub struct WholeRun {
     pub commits: u64,
     /// Conflicts.
     pub conflicts: u64,
+    /// Transactions that were to begin and no more.
+    pub begins: u64,
     /// Everything else, what had no answer when the run was broken off included.
     pub errors: u64,
 }
@@ -131,18 +140,22 @@ pub(crate) struct Setting {
 
 impl Report {
     pub(crate) fn new(load: &Load, tally: &Tally, measured: Measured, server: ServerInfo, setting: Setting) -> Report {
-        let (commits, secs) = (tally.measured.commits, measured.time.as_secs_f64());
+        let (commits, begins) = (tally.measured.commits, tally.measured.begins);
+        let (done, secs) = (commits + begins, measured.time.as_secs_f64());
         let ratio = |value: f64, of: f64| (of > 0.0).then(|| value / of);
-        let us_per_tx = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, commits as f64);
+        let us_per_tx = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, done as f64);
         let has_wire = setting.transport != Transport::Embedded;
         Report {
-            tx_per_s: ratio(commits as f64, secs).unwrap_or(0.0),
+            tx_per_s: ratio(done as f64, secs).unwrap_or(0.0),
             commits,
             conflicts: tally.measured.conflicts,
+            begins,
             errors: tally.measured.errors.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect(),
             begin_us: Latency::of(&tally.begin_ns),
             commit_us: Latency::of(&tally.commit_ns),
             bytes_per_begin: ratio(tally.begin_bytes as f64, tally.begins_answered as f64).filter(|_| has_wire),
+            sent_bytes_per_tx: ratio(tally.sent_bytes as f64, done as f64).filter(|_| has_wire),
+            received_bytes_per_tx: ratio(tally.received_bytes as f64, done as f64).filter(|_| has_wire),
             durable: server.durable,
             connections: load.connections,
             depth: load.depth,
@@ -162,6 +175,7 @@ impl Report {
                 begun: tally.begun,
                 commits: tally.whole.commits,
                 conflicts: tally.whole.conflicts,
+                begins: tally.whole.begins,
                 errors: tally.whole.errors_len(),
             },
             complete: setting.complete,

@@ -47,7 +47,7 @@ pub fn drive_server(load: &Load, address: &Address, watch: &mut dyn FnMut(&Momen
         }
         let keys = Keys::new(seed_of(load.seed, u64::from(index)), load.keys, load.writes);
         let socket = socket.into_polled().map_err(|source| Error::Io { what: "set a socket to be polled", source })?;
-        greeted.push(Connection::new(socket, session, keys, load.depth));
+        greeted.push(Connection::new(socket, session, keys, load));
     }
     let (state, pid) = server.expect("the first connection asked");
     let server = ServerInfo { version: state.version, storage: state.storage, durable: state.durable };

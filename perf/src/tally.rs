@@ -15,6 +15,8 @@ const DIGITS: u8 = 3;
 pub(crate) struct Ends {
     pub commits: u64,
     pub conflicts: u64,
+    /// Transactions that were to begin and no more.
+    pub begins: u64,
     /// By kind.
     pub errors: BTreeMap<&'static str, u64>,
 }
@@ -27,6 +29,7 @@ impl Ends {
     fn merge(&mut self, other: &Ends) {
         self.commits += other.commits;
         self.conflicts += other.conflicts;
+        self.begins += other.begins;
         for (kind, count) in &other.errors {
             *self.errors.entry(kind).or_default() += count;
         }
@@ -45,6 +48,9 @@ pub(crate) struct Tally {
     /// Begins answered with a pointer, and bytes of the frames' bodies that brought them, measured.
     pub begins_answered: u64,
     pub begin_bytes: u64,
+    /// Bytes on the wire, measured.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
     pub begin_ns: Histogram<u64>,
     pub commit_ns: Histogram<u64>,
 }
@@ -59,6 +65,8 @@ impl Tally {
             measured: Ends::default(),
             begins_answered: 0,
             begin_bytes: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
             begin_ns: histogram(),
             commit_ns: histogram(),
         }
@@ -66,7 +74,7 @@ impl Tally {
 
     /// Transactions that were asked for and have not ended.
     pub fn in_flight(&self) -> u64 {
-        self.begun - self.whole.commits - self.whole.conflicts - self.whole.errors_len()
+        self.begun - self.whole.commits - self.whole.conflicts - self.whole.begins - self.whole.errors_len()
     }
 
     /// `count` transactions were given their pointers, after so long.
@@ -81,6 +89,28 @@ impl Tally {
     pub fn begin_bytes(&mut self, bytes: u64) {
         if self.is_measuring {
             self.begin_bytes += bytes;
+        }
+    }
+
+    /// Transactions have begun, which is all that was wanted of them.
+    pub fn begins(&mut self, count: u32) {
+        self.whole.begins += u64::from(count);
+        if self.is_measuring {
+            self.measured.begins += u64::from(count);
+        }
+    }
+
+    /// Bytes went to the server.
+    pub fn sent(&mut self, bytes: u64) {
+        if self.is_measuring {
+            self.sent_bytes += bytes;
+        }
+    }
+
+    /// Bytes came from the server.
+    pub fn received(&mut self, bytes: u64) {
+        if self.is_measuring {
+            self.received_bytes += bytes;
         }
     }
 
@@ -117,6 +147,8 @@ impl Tally {
         self.measured.merge(&other.measured);
         self.begins_answered += other.begins_answered;
         self.begin_bytes += other.begin_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
         self.begin_ns.add(&other.begin_ns).expect("histograms of the same bounds");
         self.commit_ns.add(&other.commit_ns).expect("histograms of the same bounds");
     }

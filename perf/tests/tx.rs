@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use seriatim_client::Address;
 use seriatim_net::{Failure, Options, Server, ServerOptions, Stop, StorageKind};
-use seriatim_perf::{EmbeddedTarget, Error, Load, Moment, Report, Transport, drive_embedded, drive_server};
+use seriatim_perf::{EmbeddedTarget, Error, Kind, Load, Moment, Report, Transport, drive_embedded, drive_server};
 
 /// Far longer than any of these runs: what ends them is their count, or a failure.
 const LONG: Duration = Duration::from_secs(600);
@@ -67,7 +67,7 @@ fn silent(_: &Moment) {}
 /// What holds for every run, broken off or not.
 fn assert_adds_up(report: &Report) {
     let whole = report.whole;
-    assert_eq!(whole.begun, whole.commits + whole.conflicts + whole.errors, "{report:?}");
+    assert_eq!(whole.begun, whole.commits + whole.conflicts + whole.begins + whole.errors, "{report:?}");
     assert!(report.commits <= whole.commits && report.conflicts <= whole.conflicts, "{report:?}");
 }
 
@@ -101,6 +101,22 @@ fn a_load_of_few_keys_conflicts_and_rolls_back() {
     let options = seriatim_client::ClientOptions::default();
     let state = seriatim_client::Client::connect(server.address, options).expect("connects").state().expect("answers");
     assert_eq!((state.open, state.invalid), (0, 0));
+}
+
+#[test]
+fn begins_alone_leave_nothing_open() {
+    let server = Running::in_memory();
+    let load = Load { kind: Kind::Begin, ..counted(2, 32, 5_000) };
+    let report = drive_server(&load, &server.address(), &mut silent).expect("runs");
+    assert_adds_up(&report);
+    assert_eq!((report.begins, report.commits, report.whole.errors), (5_000, 0, 0));
+    let (sent, received) = (report.sent_bytes_per_tx.expect("sent"), report.received_bytes_per_tx.expect("received"));
+    assert!((1.0..=100.0).contains(&sent) && (1.0..=100.0).contains(&received), "{sent} and {received} bytes");
+    let options = seriatim_client::ClientOptions::default();
+    let state = seriatim_client::Client::connect(server.address, options).expect("connects").state().expect("answers");
+    assert_eq!((state.open, state.invalid), (0, 0));
+    let failed = drive_embedded(&load, &EmbeddedTarget::Memory, &small(), NonZero::new(1).expect("one"), &mut silent);
+    assert!(matches!(failed.expect_err("refused").error, Error::Load(_)));
 }
 
 #[test]
