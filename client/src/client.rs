@@ -293,7 +293,7 @@ impl Client {
     }
 
     /// Ends a transaction of which no write stands in any store, and says how it ended: `Aborted`, or as it had before.
-    /// A LONG becomes invalid. Durable when it returns.
+    /// An invalid SHORT is `Aborted` by it and no longer invalid; a LONG becomes invalid. Durable when it returns.
     ///
     /// # Errors
     /// Those of the connection, and the server's.

@@ -16,8 +16,9 @@ use crate::start_options::StartOptions;
 /// Runs closures as transactions over its participants, each attempt in a context of its own.
 ///
 /// The closure may run several times, so it should have no effects outside of the transaction; and it leaves starting and
-/// finishing to the executor, which gives up at once where it has not. If it fails the transaction is aborted and not run again, unless what it fails with is the [`ContextError`] of its own transaction. If it panics the
-/// transaction is aborted and the panic goes on.
+/// finishing to the executor. If it fails, or has ended its transaction itself, the transaction is aborted, and whether it
+/// is run again is for the policy to say: [`Retries`] runs again what was refused for a conflict, and nothing else. If it
+/// panics the transaction is aborted and the panic goes on.
 pub struct TransactionExecutor {
     service: Arc<dyn TransactionService>,
     participants: Vec<Arc<dyn Participant>>,

@@ -45,7 +45,8 @@ pub trait Participant: Send + Sync {
     /// this fails the transaction is aborted and not rolled back.
     ///
     /// # Errors
-    /// Ends the transaction.
+    /// Ends the transaction; of a participant that is added to one that is active, keeps it out and leaves the transaction
+    /// active.
     fn start(&self, view: &TransactionView) -> Result<(), BoxError>;
 
     /// The transaction has a further write pointer, or another level of visibility: replace the view, keep the rest.

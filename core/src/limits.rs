@@ -110,6 +110,7 @@ impl Limits {
             ("winners", u64::from(self.winners), 1, 1 << 28),
             ("short_timeout_ms", self.short_timeout_ms, 1, u64::MAX),
             ("block_max", u64::from(self.block_max), 1, 1 << 28),
+            ("change_ids_max", self.change_ids_max as u64, 0, u64::from(u32::MAX)),
         ];
         for (name, value, min, max) in within {
             if !(min..=max).contains(&value) {

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::change_set::ChangeSet;
 use crate::pointer::WritePointer;
 
-/// What a set costs beside its ids, in ids: its place in the map, its counts and its spare room, 280 bytes as measured
+/// What a set costs beside its ids, in ids: its place in the map, its counts and its spare room, 280 bytes and a little as measured
 /// with a million sets of one id each.
 const SET_COST: usize = 36;
 

@@ -109,7 +109,7 @@ pub enum CommitError {
         change_id: u64,
         /// Commit number of the winner.
         csn: CommitNumber,
-        /// The winner, if it is among the last 2^20 commits.
+        /// The winner, if it is among the last commits, [`Limits::winners`](crate::Limits::winners) of them.
         winner: Option<WritePointer>,
         /// The winner's label, if it had one that was kept.
         label: Option<Arc<str>>,

@@ -596,7 +596,7 @@ impl LateReply {
             LateReply::Checkpoints(id, answers) => {
                 let answers = answers.into_iter().map(|answer| match answer {
                     CheckpointAnswer::Now(answer) => known_by_now(answer, publication),
-                    CheckpointAnswer::Repeated(tx, number) => given_before(tx, number, publication),
+                    CheckpointAnswer::Repeated(tx, number) => publication.given_before(tx, number),
                 });
                 reply::checkpoint(output, id, answers);
             }
@@ -611,19 +611,6 @@ fn known_by_now<T, S: Storage, P: Plant>(
     match answer {
         Answer::Known(known) => known,
         Answer::Asked(tx) => Err(CommitError::NotInProgress { tx, ended: publication.published().status(tx) }),
-    }
-}
-
-/// A further pointer that was given before, if its transaction is still open.
-fn given_before<S: Storage, P: Plant>(
-    tx: WritePointer,
-    number: u32,
-    publication: &Publication<S, P>,
-) -> Result<WritePointer, CommitError> {
-    let published = publication.published();
-    match published.open_transaction(tx) {
-        Some(_) => Ok(published.checkpoints(tx)[number as usize - 1]),
-        None => Err(CommitError::NotInProgress { tx, ended: published.status(tx) }),
     }
 }
 

@@ -57,6 +57,8 @@ struct Shared {
     released_to: AtomicU64,
     /// No further segment of the log can be made: nothing new is taken on, so that what was decided has its room.
     is_short: AtomicBool,
+    /// No pointer was taken since they were last lifted to the clock.
+    is_idle: AtomicBool,
     lead: Mutex<Lead>,
     large_sets: Mutex<LargeSets>,
     /// Guards nothing but the wait: who fails to lead waits here until the leader leaves.
@@ -109,6 +111,7 @@ impl Embedded {
             snapshot_age: Duration::from_millis(u64::from(options.snapshot_age_ms)),
             released_to: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
+            is_idle: AtomicBool::new(true),
             lead: Mutex::new(Lead { half: Box::new(half), times, clock, failure: None }),
             large_sets: Mutex::default(),
             waiting: Mutex::default(),
@@ -152,6 +155,7 @@ impl Embedded {
             return Err(EmbeddedError::Refused(BeginError::Overloaded(Full::Disk)));
         }
         let now = || shared.now();
+        shared.wake();
         match shared.core.begin(now(), options, count, owner) {
             Err(BeginError::Overloaded(_)) => {
                 // The keeper is behind: carry the events on, then it is a matter of the disk.
@@ -276,8 +280,7 @@ impl Embedded {
             Checkpointing::Repeated => {
                 let last = shared.leader()?.half.last_ticket();
                 shared.wait_for(last)?;
-                let given = shared.leader()?.half.checkpoints(tx);
-                given.get(number as usize - 1).copied().ok_or_else(|| ended(shared.status(tx)))
+                shared.leader()?.half.given_before(tx, number).map_err(EmbeddedError::Refused)
             }
             Checkpointing::Refused { error, ticket } => {
                 shared.wait_for(Some(ticket))?;
@@ -378,7 +381,12 @@ impl Embedded {
     /// # Errors
     /// See [`BeginError`].
     pub fn timestamps(&self, count: u32) -> Result<WritePointer, EmbeddedError<BeginError>> {
-        self.house.shared.core.timestamps(count).map(|(first, _)| first).map_err(EmbeddedError::Refused)
+        let shared = &self.house.shared;
+        if shared.is_short.load(Ordering::Relaxed) {
+            return Err(EmbeddedError::Refused(BeginError::Overloaded(Full::Disk)));
+        }
+        shared.wake();
+        shared.core.timestamps(count).map(|(first, _)| first).map_err(EmbeddedError::Refused)
     }
 }
 
@@ -423,6 +431,19 @@ impl Shared {
         }
     }
 
+    /// Pointers are about to be taken, after a while in which none was: lifts them to the clock. Not if somebody carries
+    /// the log just now, who does the same.
+    fn wake(&self) {
+        if self.is_idle.load(Ordering::Relaxed)
+            && let Some(mut leader) = self.try_leader()
+            && leader.check().is_ok()
+        {
+            let now = leader.now();
+            leader.half.wake(now);
+            self.is_idle.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Carries events one group further.
     fn lead(&self, block: bool) -> Result<(), Failure> {
         let mut leader = self.leader()?;
@@ -437,6 +458,8 @@ impl Shared {
         self.released_to.store(half.released_to(), Ordering::Release);
         // Relaxed: a hint that may come a step late; the room kept back covers that.
         self.is_short.store(half.has_no_room(), Ordering::Relaxed);
+        // Relaxed: a hint as well. Who misses it takes a pointer that is older than the clock by some milliseconds.
+        self.is_idle.store(half.is_idle(), Ordering::Relaxed);
         if let Err(error) = &stepped {
             *failure = Some(error.clone());
         }
@@ -454,6 +477,11 @@ impl Shared {
                     drop(waiting);
                     leader.check()?;
                     self.lead_on(&mut leader, true)?;
+                    drop(leader);
+                    // Without room on the disk nothing moves before the keeper finds some.
+                    if self.is_short.load(Ordering::Relaxed) && self.released_to.load(Ordering::Acquire) <= ticket.0 {
+                        self.hear(self.waiting.lock().unwrap_or_else(PoisonError::into_inner), KEEPER_EVERY);
+                    }
                 }
                 // Whoever leads takes `waiting` to tell that it left, so its word cannot come before this wait begins.
                 None => self.hear(waiting, NEWS_WITHIN),

@@ -267,10 +267,11 @@ impl<N: Network, C: Clock, S: Storage, P: Plant> Pipeline<N, C, S, P> {
             let is_paused = self.decide_frames(&mut connection);
             connection.is_paused = is_paused;
             connection.has_more |= is_paused;
-            if connection.has_ended && !is_paused && connection.phase != Phase::Ending {
+            // Where there is no room for further answers, `reply` brings the connection back when there is.
+            if connection.has_ended && !is_paused && connection.may_read() {
                 self.end(&mut connection);
             }
-            if connection.has_more && connection.phase != Phase::Ending {
+            if connection.has_more && connection.may_read() {
                 let waits_for_a_walk = is_paused && had_walked;
                 if waits_for_a_walk { self.ready.push(id) } else { later.push(id) }
             }

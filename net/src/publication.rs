@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use seriatim_core::event::{Begin, Event, PointerContext};
 use seriatim_core::{
-    Applied, CommitNumber, End, Full, InvalidCause, Kind, Published, Publisher, Sequencer, Snapshot, SnapshotId,
-    Status, Ticket, WritePointer,
+    Applied, CommitError, CommitNumber, End, Full, InvalidCause, Kind, Published, Publisher, Sequencer, Snapshot,
+    SnapshotId, Status, Ticket, WritePointer,
 };
 use seriatim_wal::{AppendError, Log, SaveError, Storage, StoreId, SubmitError};
 
@@ -72,6 +72,8 @@ pub(crate) struct Publication<S: Storage, P> {
     /// When a pointer was last asked for, and when something last became durable.
     asked_at: Duration,
     durable_at: Duration,
+    /// Where the pointers were when they were last lifted.
+    ticked_to: WritePointer,
     image_at_bytes: u64,
     no_room: bool,
     said_shortage: bool,
@@ -111,6 +113,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             submitted_csn: csn,
             recent: VecDeque::from([snapshot]),
             asked_at: Duration::ZERO,
+            ticked_to: WritePointer(0),
             durable_at: Duration::ZERO,
             no_room: false,
             said_shortage: false,
@@ -244,10 +247,36 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     /// Somebody is about to ask for pointers: lifts them to the clock and writes the jump down before any event that may
     /// name a pointer beyond it.
     pub(crate) fn tick(&mut self, now: Now) {
+        if self.has_no_room() {
+            // Nothing new is taken on, and the room that is left is for the ends of what is open.
+            return;
+        }
         self.asked_at = now.monotonic;
         // What is in the ring names pointers before the jump, and what comes later may name some after it.
         if let Some(tick) = self.publisher.tick(now.wall_ms) {
             self.held.push_back((None, tick));
+        }
+        self.ticked_to = self.publisher.next_pointer();
+    }
+
+    /// As [`Publication::tick`], where pointers are taken without a word: lifts them if any was taken since they were last
+    /// lifted. So the clock alone writes nothing, and whoever takes the first one after a while lifts them before.
+    pub(crate) fn tick_after_use(&mut self, now: Now) {
+        if !self.is_idle() {
+            self.tick(now);
+        }
+    }
+
+    /// True if no pointer was taken since they were last lifted.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.publisher.next_pointer() == self.ticked_to
+    }
+
+    /// A further pointer that was given before, if its transaction is still open.
+    pub(crate) fn given_before(&self, tx: WritePointer, number: u32) -> Result<WritePointer, CommitError> {
+        match self.published.open_transaction(tx) {
+            Some(_) => Ok(self.published.checkpoints(tx)[number as usize - 1]),
+            None => Err(CommitError::NotInProgress { tx, ended: self.published.status(tx) }),
         }
     }
 
@@ -287,6 +316,9 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     }
 
     fn keep_window(&mut self, now: Now) {
+        if self.has_no_room() {
+            return;
+        }
         let idle = now.monotonic.saturating_sub(self.asked_at) > IDLE_AFTER;
         let clock = WritePointer::at_ms(now.wall_ms);
         let reach = self.publisher.next_pointer().max(clock);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{change_set, small};
 use seriatim_core::{BeginError, BeginOptions, CommitError, Full, Status, StoreName, WritePointer};
-use seriatim_net::{Embedded, EmbeddedError, StoreError};
+use seriatim_net::{Embedded, EmbeddedError, SavedState, StoreError};
 use seriatim_wal::{DiskOptions, DiskStorage, MemoryStorage};
 
 #[test]
@@ -40,6 +40,7 @@ fn a_full_disk_refuses_what_is_new_keeps_what_was_decided_and_passes() {
     assert!(matches!(embedded.truncate(WritePointer(1)), Err(EmbeddedError::Refused(Full::Disk))));
     assert!(matches!(embedded.truncate_before(WritePointer(1)), Err(EmbeddedError::Refused(Full::Disk))));
     assert!(embedded.fence(Duration::ZERO).is_ok());
+    assert!(matches!(embedded.timestamps(1), Err(EmbeddedError::Refused(BeginError::Overloaded(Full::Disk)))));
     disk.set_capacity_bytes(u64::MAX);
     let tx = loop {
         match embedded.begin(&BeginOptions::default()) {
@@ -52,6 +53,28 @@ fn a_full_disk_refuses_what_is_new_keeps_what_was_decided_and_passes() {
     let (embedded, report) = Embedded::over(disk, &small()).unwrap();
     assert!(report.clean);
     assert!(committed.iter().all(|(tx, csn)| embedded.status(*tx) == Status::Committed(*csn)));
+}
+
+/// What an idle one writes, it writes for ever.
+#[test]
+fn an_idle_one_takes_its_pointers_from_the_clock_and_writes_next_to_nothing() {
+    let embedded = Embedded::in_memory(&small()).unwrap();
+    let first = embedded.begin(&BeginOptions::default()).unwrap().first;
+    embedded.commit(first, &change_set(&["k"])).unwrap();
+    let records = |embedded: &Embedded| {
+        let mut image = Vec::new();
+        embedded.dump_image(&mut image).unwrap();
+        SavedState::read(&image).unwrap().lsn
+    };
+    // The keeper looks ten times a tenth of a second.
+    let wait = |ms| std::thread::sleep(Duration::from_millis(ms));
+    wait(100);
+    let before = records(&embedded);
+    wait(300);
+    let after = records(&embedded);
+    assert!(after - before <= 3, "{} records for nobody", after - before);
+    let begun = embedded.begin(&BeginOptions::default()).unwrap().first;
+    assert!(begun.ms_since_epoch() >= first.ms_since_epoch() + 400, "a pointer says when it was taken");
 }
 
 #[test]

@@ -685,6 +685,26 @@ fn a_flood_of_lists_starves_nobody_and_is_not_read_ahead() {
     assert!(house.unread(flooder) > unread, "what waits for its walk is enough to have in memory");
 }
 
+/// A client that asks and does not read is not read either, and costs no turns; nothing that it asked is lost, not even if
+/// it has ended its half meanwhile.
+#[test]
+fn a_client_that_does_not_read_costs_nothing_and_loses_nothing() {
+    const ASKED: usize = 100_000;
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let client = house.connect(7);
+    house.block(client, true);
+    let asked: Vec<u64> = (0..ASKED).map(|_| house.send(client, request::state)).collect();
+    (0..20).for_each(|_| house.turn());
+    assert!(house.unread(client) > 0, "there is no room for so many answers");
+    assert!(house.waits() > Some(Duration::ZERO), "nothing can be done before the client reads");
+    house.shut(client);
+    house.block(client, false);
+    (0..40).for_each(|_| house.turn());
+    assert_eq!(asked.iter().filter(|id| house.has_reply(client, **id)).count(), ASKED);
+    assert!(house.is_closed(client));
+}
+
 fn status_now(house: &mut House, connection: ConnectionId, id: u64) -> Option<Status> {
     house.reply(connection, id, |reply| match reply {
         Reply::Status(mut statuses) | Reply::Settle(mut statuses) => statuses.next().expect("one status"),

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, MutexGuard};
 
-use seriatim_core::{Full, Status, StoreName, Ticket, WritePointer};
+use seriatim_core::{CommitError, Full, Status, StoreName, Ticket, WritePointer};
 use seriatim_wal::Storage;
 use seriatim_wire::{CleanBound, Fenced, PruneReport, StoreRefusal};
 
@@ -83,7 +83,9 @@ pub(super) trait DurableHalf: Send {
     fn has_no_room(&self) -> bool;
     fn status(&self, tx: WritePointer) -> Status;
     fn abort_invalid(&mut self, tx: WritePointer) -> Option<Result<Ticket, Full>>;
-    fn checkpoints(&self, tx: WritePointer) -> Vec<WritePointer>;
+    fn given_before(&self, tx: WritePointer, number: u32) -> Result<WritePointer, CommitError>;
+    fn is_idle(&self) -> bool;
+    fn wake(&mut self, now: Now);
     fn truncate(&mut self, tx: WritePointer) -> Result<Option<Ticket>, Full>;
     fn truncate_before(&mut self, bound: WritePointer) -> Result<Result<(u64, Ticket), WritePointer>, Full>;
     fn clean_bounds(&mut self, now: Now) -> CleanBound;
@@ -107,7 +109,7 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
     fn step(&mut self, times: &mut Times, clock: &SystemClock, block: bool) -> Result<(), Failure> {
         let now = times.look(clock);
         self.publish(now)?;
-        self.tick(now);
+        self.tick_after_use(now);
         self.keep(now);
         self.append()?;
         self.submit(now)?;
@@ -135,8 +137,16 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
         Publication::abort_invalid(self, tx)
     }
 
-    fn checkpoints(&self, tx: WritePointer) -> Vec<WritePointer> {
-        self.published().checkpoints(tx).to_vec()
+    fn given_before(&self, tx: WritePointer, number: u32) -> Result<WritePointer, CommitError> {
+        Publication::given_before(self, tx, number)
+    }
+
+    fn is_idle(&self) -> bool {
+        Publication::is_idle(self)
+    }
+
+    fn wake(&mut self, now: Now) {
+        self.tick(now);
     }
 
     fn truncate(&mut self, tx: WritePointer) -> Result<Option<Ticket>, Full> {

@@ -60,30 +60,43 @@ pub struct FakeNetwork {
     events: Vec<NetworkEvent>,
     next: u64,
     pipes: BTreeMap<ConnectionId, Pipe>,
+    /// How long the server last wanted to wait.
+    waits: Option<Duration>,
 }
 
 #[derive(Default)]
 struct Pipe {
     to_server: Vec<u8>,
     ended: bool,
+    /// The client sends nothing more, and still reads.
+    is_shut: bool,
+    /// The client does not read.
+    is_blocked: bool,
     to_client: Vec<u8>,
     closed: bool,
 }
 
 impl Network for FakeNetwork {
-    fn poll(&mut self, _: Option<Duration>, events: &mut Vec<NetworkEvent>) -> io::Result<()> {
+    fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<NetworkEvent>) -> io::Result<()> {
+        self.waits = timeout;
         events.append(&mut self.events);
         Ok(())
     }
 
-    fn read(&mut self, id: ConnectionId, into: &mut FrameBuffer, _: usize) -> ReadOutcome {
+    fn read(&mut self, id: ConnectionId, into: &mut FrameBuffer, max: usize) -> ReadOutcome {
         let Some(pipe) = self.pipes.get_mut(&id) else { return ReadOutcome::Closed };
-        into.extend(&std::mem::take(&mut pipe.to_server));
-        if pipe.ended { ReadOutcome::Closed } else { ReadOutcome::Drained }
+        let rest = pipe.to_server.split_off(max.min(pipe.to_server.len()));
+        into.extend(&std::mem::replace(&mut pipe.to_server, rest));
+        match (pipe.to_server.is_empty(), pipe.ended || pipe.is_shut) {
+            (false, _) => ReadOutcome::More,
+            (true, true) => ReadOutcome::Closed,
+            (true, false) => ReadOutcome::Drained,
+        }
     }
 
     fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
         match self.pipes.get_mut(&id) {
+            Some(pipe) if pipe.is_blocked && !pipe.ended => Ok(0),
             Some(pipe) if !pipe.ended => {
                 pipe.to_client.extend_from_slice(bytes);
                 Ok(bytes.len())
@@ -286,6 +299,32 @@ impl<P: Plant> House<P> {
         let network = self.pipeline.network();
         network.pipes.get_mut(&id).expect("connected").ended = true;
         network.events.push(NetworkEvent::Readable(id));
+    }
+
+    /// The client reads nothing from now on, or all again.
+    pub fn block(&mut self, id: ConnectionId, is_blocked: bool) {
+        let network = self.pipeline.network();
+        network.pipes.get_mut(&id).expect("connected").is_blocked = is_blocked;
+        if !is_blocked {
+            network.events.push(NetworkEvent::Writable(id));
+        }
+    }
+
+    /// The client sends nothing more, and waits for its answers.
+    pub fn shut(&mut self, id: ConnectionId) {
+        let network = self.pipeline.network();
+        network.pipes.get_mut(&id).expect("connected").is_shut = true;
+        network.events.push(NetworkEvent::Readable(id));
+    }
+
+    /// True if the server has closed the connection.
+    pub fn is_closed(&mut self, id: ConnectionId) -> bool {
+        self.pipeline.network().pipes[&id].closed
+    }
+
+    /// How long the server last wanted to wait.
+    pub fn waits(&mut self) -> Option<Duration> {
+        self.pipeline.network().waits
     }
 
     /// Bytes that a client has sent and the server has not read.
