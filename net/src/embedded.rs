@@ -57,7 +57,7 @@ struct Shared {
     released_to: AtomicU64,
     /// No further segment of the log can be made: nothing new is taken on, so that what was decided has its room.
     is_short: AtomicBool,
-    /// No pointer was taken since they were last lifted to the clock.
+    /// No pointer was taken since they were last lifted to the clock, when the keeper last looked.
     is_idle: AtomicBool,
     lead: Mutex<Lead>,
     large_sets: Mutex<LargeSets>,
@@ -458,8 +458,6 @@ impl Shared {
         self.released_to.store(half.released_to(), Ordering::Release);
         // Relaxed: a hint that may come a step late; the room kept back covers that.
         self.is_short.store(half.has_no_room(), Ordering::Relaxed);
-        // Relaxed: a hint as well. Who misses it takes a pointer that is older than the clock by some milliseconds.
-        self.is_idle.store(half.is_idle(), Ordering::Relaxed);
         if let Err(error) = &stepped {
             *failure = Some(error.clone());
         }
@@ -532,9 +530,12 @@ impl Shared {
             // An earlier failure was said when it happened.
             if let Some(mut leader) = self.try_leader()
                 && leader.check().is_ok()
-                && let Err(failure) = self.lead_on(&mut leader, false)
             {
-                log::error!("{failure}");
+                // Relaxed: a hint as well. Who misses it takes a pointer that is older than the clock by some milliseconds.
+                self.is_idle.store(leader.half.is_idle(), Ordering::Relaxed);
+                if let Err(failure) = self.lead_on(&mut leader, false) {
+                    log::error!("{failure}");
+                }
             }
             waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         }
