@@ -4,6 +4,8 @@
 //! so whatever slows the machine down for a while slows both. What counts is the median of the ratios.
 
 mod in_process;
+mod recovery;
+mod served;
 mod table;
 
 use std::time::Duration;
@@ -63,6 +65,10 @@ trait Pair {
     fn yardstick(&mut self) -> Result<f64, Error>;
     /// The same with everything that a sequencer does.
     fn product(&mut self) -> Result<f64, Error>;
+    /// How many rounds it takes, where so many were asked for.
+    fn rounds(&self, asked: u32) -> u32 {
+        asked
+    }
     /// What else was seen.
     fn note(&self) -> Option<String> {
         None
@@ -145,13 +151,13 @@ pub fn bars() -> Vec<Bar> {
         bar("P1/one", "the same, one by one", "tx/s", AtLeast(0.25), built(in_process::one_by_one)),
         bar("P2", "P1 with 10 000 open and 1 000 000 invalid", "tx/s", AtLeast(0.9), built(in_process::many_open)),
         bar("P3", "P1 with one open for 1 000 000 commits", "tx/s", AtLeast(0.9), built(in_process::one_open)),
-        bar("P4/1", "durable server: begins at depth 1", "begins/s", AtLeast(0.85), None),
-        bar("P4/16", "durable server: begins at depth 16", "begins/s", AtLeast(0.85), None),
-        bar("P4/128", "durable server: begins at depth 128", "begins/s", AtLeast(0.85), None),
-        bar("P5", "durable begin+commit over loopback, 16 x 64", "tx/s", AtLeast(0.5), None),
-        bar("P6", "durable commit, one client, one at a time: p50", "us", AtMost(1.15), None),
+        bar("P4/1", "durable server: begins at depth 1", "begins/s", AtLeast(0.85), built(served::begins_1)),
+        bar("P4/16", "durable server: begins at depth 16", "begins/s", AtLeast(0.85), built(served::begins_16)),
+        bar("P4/128", "durable server: begins at depth 128", "begins/s", AtLeast(0.85), built(served::begins_128)),
+        bar("P5", "durable begin+commit over loopback, 16 x 64", "tx/s", AtLeast(0.5), built(served::transactions)),
+        bar("P6", "durable commit, one client, one at a time: p50", "us", AtMost(1.15), built(served::one_commit)),
         bar("P7", "log bytes of a transaction of 4 ids", "bytes", AtMost(1.0), built(in_process::log_bytes)),
-        bar("P8", "recovery from cold files", "s", AtMost(2.0), None),
+        bar("P8", "recovery from cold files", "s", AtMost(2.0), built(recovery::recovery)),
         bar("P9", "resident memory under full load", "MiB", AtMost(1.05), None),
         bar("P10/quiet", "reply bytes of a begin, 100 000 invalid", "bytes", AtMost(1.0), None),
         bar("P10/busy", "the same at 100 000 tx/s, 1 000 open", "bytes", AtMost(1.0), None),
@@ -177,7 +183,7 @@ impl Bar {
         let mut note = None;
         if let Some(prepare) = self.prepare {
             let mut pair = prepare(sizes)?;
-            for round in 1..=sizes.rounds.max(1) {
+            for round in 1..=pair.rounds(sizes.rounds.max(1)) {
                 let yardstick = pair.yardstick()?;
                 let product = pair.product()?;
                 tell(round, product / yardstick);

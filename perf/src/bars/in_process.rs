@@ -20,7 +20,7 @@ use crate::yardstick::table::Table;
 /// Keys to draw from: so many that hardly any two transactions meet.
 const KEYS: u64 = 1 << 48;
 /// Ids of a transaction.
-const WRITES: u32 = 4;
+pub(super) const WRITES: u32 = 4;
 /// Transactions of a turn.
 const TURN: usize = 64;
 /// Commits ahead of the one being decided whose memory is asked for.
@@ -54,7 +54,7 @@ impl House {
 }
 
 /// One thread's turns: begin some transactions, draw their ids, commit them, wait once.
-struct Driver<'s> {
+pub(super) struct Driver<'s> {
     sequencer: &'s Embedded,
     keys: Keys,
     transactions: Vec<WritePointer>,
@@ -63,7 +63,7 @@ struct Driver<'s> {
 }
 
 impl<'s> Driver<'s> {
-    fn new(sequencer: &'s Embedded, seed: u64, writes: u32) -> Driver<'s> {
+    pub(super) fn new(sequencer: &'s Embedded, seed: u64, writes: u32) -> Driver<'s> {
         let keys = Keys::new(seed, KEYS, writes);
         Driver { sequencer, keys, transactions: Vec::new(), changes: Vec::new(), scratch: Scratch::default() }
     }
@@ -104,7 +104,7 @@ impl<'s> Driver<'s> {
     }
 
     /// A turn of `count` transactions, all of which are to commit.
-    fn turn(&mut self, count: usize, with_prefetch: bool) -> Result<(), Error> {
+    pub(super) fn turn(&mut self, count: usize, with_prefetch: bool) -> Result<(), Error> {
         self.begin(count)?;
         self.commit(with_prefetch).map(drop)
     }

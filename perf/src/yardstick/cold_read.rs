@@ -35,16 +35,17 @@ pub fn make_cold(files: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads files from their beginning to their end, one after the other.
+/// Reads files from their beginning to their end, one after the other, and at most so many bytes of all of them: files
+/// that are made ahead are longer than what is in them.
 ///
 /// # Errors
 /// If one cannot be read.
-pub fn read(files: &[PathBuf]) -> io::Result<ColdRead> {
+pub fn read(files: &[PathBuf], bytes_max: u64) -> io::Result<ColdRead> {
     let mut buffer = vec![0; READ_BYTES];
     let (mut bytes, mut crc) = (0, 0);
     let started = Instant::now();
     for file in files {
-        let mut file = File::open(file)?;
+        let mut file = File::open(file)?.take(bytes_max - bytes);
         loop {
             let count = file.read(&mut buffer)?;
             if count == 0 {
