@@ -44,6 +44,8 @@ const WINDOW_AHEAD_MS: u64 = 100;
 const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// After this time without news an empty group closes the log, so that what was acknowledged has a successor: 10 ms.
 const CLOSE_AFTER: Duration = Duration::from_millis(10);
+/// An open group of so many bytes is written though nobody waits for it.
+const PATIENT_BYTES: usize = 64 << 10;
 /// Snapshots kept as bases of differences.
 const RECENT_SNAPSHOTS: usize = 1024;
 /// Log bytes between two images.
@@ -69,6 +71,10 @@ pub(crate) struct Publication<S: Storage, P> {
     submitted_csn: CommitNumber,
     recent: VecDeque<Arc<Snapshot>>,
     window_asked: WritePointer,
+    /// Somebody waits for an event in the open group. Nobody does for begins, pointers that were given back, and jumps.
+    is_awaited: bool,
+    /// When the open group was first found with records.
+    opened_at: Option<Duration>,
     /// When a pointer was last asked for, and when something last became durable.
     asked_at: Duration,
     durable_at: Duration,
@@ -112,6 +118,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             appended_csn: csn,
             submitted_csn: csn,
             recent: VecDeque::from([snapshot]),
+            is_awaited: false,
+            opened_at: None,
             asked_at: Duration::ZERO,
             ticked_to: WritePointer(0),
             durable_at: Duration::ZERO,
@@ -359,6 +367,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
                 self.context = context;
                 self.appended_to = ticket.map_or(self.appended_to, |ticket| ticket.0 + 1);
                 self.appended_csn.0 += u64::from(matches!(event, Event::Commit { .. }));
+                self.is_awaited |= !matches!(event, Event::Begin(_) | Event::Finished { .. } | Event::Tick { .. });
                 let (_, event) = self.held.pop_front().expect("the front was just looked at");
                 if P::early_visible() {
                     self.early.push(event);
@@ -381,10 +390,19 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         }
     }
 
-    /// Starts the write of the open group if none is in flight. After a quiet moment an empty group follows the last.
+    /// Starts the write of the open group if none is in flight and somebody waits for it: a commit that comes right after
+    /// its begin must not find the begin's own group on its way, and wait for two. Begins are written with whatever is
+    /// waited for next, or after a moment. After a quiet moment an empty group follows the last.
     pub(crate) fn submit(&mut self, now: Now) -> Result<(), Failure> {
         let stamp = stamp(self.submitted_csn, self.appended_csn.0 - self.submitted_csn.0, now);
         let submitted = if self.log.open_len() > 0 {
+            let opened_at = *self.opened_at.get_or_insert(now.monotonic);
+            let is_patient = now.monotonic.saturating_sub(opened_at) < CLOSE_AFTER
+                && self.log.open_bytes() < PATIENT_BYTES
+                && self.held.is_empty();
+            if is_patient && !self.is_awaited {
+                return Ok(());
+            }
             self.log.submit(&stamp)
         } else if self.closing_due_in(now) == Some(Duration::ZERO) {
             self.log.close_group(&stamp)
@@ -399,6 +417,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
             self.submitted_to = self.appended_to;
             self.submitted_csn = self.appended_csn;
             self.context = PointerContext::default();
+            (self.is_awaited, self.opened_at) = (false, None);
             if P::early_visible() {
                 self.publish_early()?;
             }
@@ -409,8 +428,17 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         Ok(())
     }
 
-    /// How long until a closing group is due, if one is.
+    /// Somebody waits for whatever is in the open group.
+    pub(crate) fn hasten(&mut self) {
+        self.is_awaited = true;
+    }
+
+    /// How long until a group is due that nobody waits for, if one is: the open one, or a closing one.
     pub(crate) fn closing_due_in(&self, now: Now) -> Option<Duration> {
+        if self.log.open_len() > 0 && !self.log.is_in_flight() {
+            let open_for = self.opened_at.map_or(Duration::ZERO, |at| now.monotonic.saturating_sub(at));
+            return Some(CLOSE_AFTER.saturating_sub(open_for));
+        }
         let quiet = now.monotonic.saturating_sub(self.durable_at);
         (self.log.wants_closing() && !self.log.is_in_flight()).then(|| CLOSE_AFTER.saturating_sub(quiet))
     }
@@ -523,6 +551,7 @@ impl<S: Storage, P: Plant> Publication<S, P> {
         loop {
             let now = look();
             self.append()?;
+            self.hasten();
             self.submit(now)?;
             let published = self.publish_blocking(now)?;
             let stuck = !published && self.has_no_room();

@@ -211,6 +211,30 @@ fn after_a_crash_pointers_start_above_the_window_and_the_rest_is_one_interval() 
     }
 }
 
+/// A commit waits for one write: its begin was not written for itself. And a begin that nobody waits for is written
+/// after a moment all the same.
+#[test]
+fn a_begin_is_written_with_its_commit_or_after_ten_milliseconds() {
+    let machine = Machine::new();
+    let mut house = machine.start();
+    let client = house.connect(7);
+    house.settle_down();
+    let before = house.lsn(client);
+    let (tx, _) = house.begin(client);
+    (0..5).for_each(|_| house.turn());
+    assert_eq!(house.lsn(client), before, "nobody waits for it");
+    house.commit(client, tx, &["k"]).unwrap();
+    let after = house.lsn(client);
+    assert!(after >= before + 2, "the begin went with the commit");
+    let (alone, _) = house.begin(client);
+    house.pass(20 * MS);
+    assert!(house.lsn(client) > after);
+    drop(house);
+    let mut house = machine.start();
+    let client = house.connect(7);
+    assert_eq!(house.status_by(client, Op::Status, alone), Status::Open, "it survives a crash from then on");
+}
+
 /// An idle sequencer does not write for ever because time passes.
 #[test]
 fn an_idle_sequencer_writes_a_few_groups_a_minute() {
@@ -455,6 +479,7 @@ fn an_older_transaction_is_too_old_after_recovery_from_an_image_and_never_loses_
     let (later, _) = house.begin(client);
     house.commit(client, later, &["j"]).unwrap();
     let young = house.begin_as(client, BeginOptions { detached: true, ..BeginOptions::default() }).0;
+    house.settle_down();
     drop(house);
     let mut house = machine.start();
     assert_eq!(house.report.image, Some(1));

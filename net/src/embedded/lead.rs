@@ -112,6 +112,9 @@ impl<S: Storage> DurableHalf for Publication<S, Honest> {
         self.tick_after_use(now);
         self.keep(now);
         self.append()?;
+        if block {
+            self.hasten();
+        }
         self.submit(now)?;
         let published = if block { self.publish_blocking(now) } else { self.publish(now) };
         published.map(|_| ())

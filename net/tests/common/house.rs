@@ -246,8 +246,10 @@ impl<P: Plant> House<P> {
         Ok(())
     }
 
-    /// Turns until nothing is under way any more.
+    /// Turns until nothing is under way any more, begins that nobody waits for included.
     pub fn settle_down(&mut self) {
+        self.turn();
+        self.clock.pass(Duration::from_millis(10));
         for _ in 0..6 {
             self.turn();
         }
