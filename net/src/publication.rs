@@ -437,7 +437,8 @@ impl<S: Storage, P: Plant> Publication<S, P> {
     pub(crate) fn closing_due_in(&self, now: Now) -> Option<Duration> {
         if self.log.open_len() > 0 && !self.log.is_in_flight() {
             let open_for = self.opened_at.map_or(Duration::ZERO, |at| now.monotonic.saturating_sub(at));
-            return Some(CLOSE_AFTER.saturating_sub(open_for));
+            // One that is overdue found no room when it was last tried, and is not tried without a pause.
+            return Some(CLOSE_AFTER.checked_sub(open_for).filter(|left| !left.is_zero()).unwrap_or(CLOSE_AFTER));
         }
         let quiet = now.monotonic.saturating_sub(self.durable_at);
         (self.log.wants_closing() && !self.log.is_in_flight()).then(|| CLOSE_AFTER.saturating_sub(quiet))
